@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from xml.parsers import expat
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError
@@ -13,6 +12,7 @@ from ..model.chain import Chain
 from . import mjcf as mjcf, urdf as urdf
 from .files import read_bytes
 from .shapes import Geometry, geometry_from_mujoco, read_urdf_geometry
+from .urdf import Options
 
 
 def load(
@@ -103,47 +103,24 @@ def load(
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
-    of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
-    of_urdf |= {"ignore_inertials": ignore_inertials}
-    return _read(read_bytes(path), path, ignore, gravity, allow_nonphysical, of_urdf)
+    only_urdf = lock, tip, floating_base, ignore_mimic, ignore_inertials
+    return _read(read_bytes(path), path, Options(*only_urdf, ignore, gravity, allow_nonphysical))
 
 
-def loads(
-    text: str | bytes,
-    *,
-    lock: Mapping[str, float] | None = None,
-    tip: str | None = None,
-    floating_base: bool | str = False,
-    ignore_mimic: bool = False,
-    gravity: ArrayLike | Sequence[float] | None = None,
-    ignore: Collection[str] = (),
-    allow_nonphysical: bool = False,
-    ignore_inertials: bool = False,
-) -> Chain:
-    """Load a robot from URDF or MJCF text in memory. The arguments, warnings and errors are those of `load`."""
-    of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
-    of_urdf |= {"ignore_inertials": ignore_inertials}
-    return _read(text, None, ignore, gravity, allow_nonphysical, of_urdf)
+def loads(text: str | bytes, **options: Any) -> Chain:
+    """Load a robot from URDF or MJCF text in memory. The options, warnings and errors are those of `load`."""
+    return _read(text, None, Options(**options))
 
 
-def _read(
-    data: str | bytes,
-    path: str | os.PathLike[str] | None,
-    ignore: Collection[str],
-    gravity: ArrayLike | Sequence[float] | None,
-    allow_nonphysical: bool,
-    of_urdf: Mapping[str, Any],
-) -> Chain:
+def _read(data: str | bytes, path: str | os.PathLike[str] | None, options: Options) -> Chain:
     source = "<text>" if path is None else os.fspath(path)
     if is_mjcf(data):
-        _only_for("URDF", of_urdf, source)
+        _only_for("URDF", {name: getattr(options, name) for name in urdf.ONLY_URDF}, source)
         model = mjcf.compile_mjcf(data) if path is None else mjcf.compile_mjcf_file(path)
-        return mjcf.chain_of(model, source, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
-    _only_for("MJCF", {"ignore": ignore}, source)
-    options = dict(of_urdf)
-    robot = urdf.parse_robot(data, source, inertials=not options.pop("ignore_inertials"))
-    gravity = urdf.gravity_of(robot) if gravity is None else np.asarray(gravity, float)
-    return urdf.chain_of(robot, gravity=gravity, allow_nonphysical=allow_nonphysical, **options)
+        common = {name: getattr(options, name) for name in ("ignore", "gravity", "allow_nonphysical")}
+        return mjcf.chain_of(model, source, **common)
+    _only_for("MJCF", {"ignore": options.ignore}, source)
+    return urdf.chain_of(urdf.parse_robot(data, source, inertials=not options.ignore_inertials), options)
 
 
 def read_geometry(

@@ -25,7 +25,7 @@ from ..model.chain import COULOMB_VELOCITY, Chain, Topology
 from ..model.rounded import meant_rotation, meant_unit, with_unrounded, written_unit
 from ..spatial.host import move_inertia, pose_of, rotation_about
 from .files import read_bytes
-from .urdf_document import fresh
+from .urdf import fresh
 
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 _JOINT, _JOINT_IN_PARENT = 0, 1  # mjtTrn

@@ -20,7 +20,7 @@ from ..errors import ModelError
 from ..model.chain import Chain
 from ..spatial.host import about_com, pose_of
 from .files import write_whole
-from .urdf_document import arrays_of, check_consistent, written
+from .urdf_write import arrays_of, check_consistent, written
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound on a moving body's mass and principal moments
 _FAR = 1e10  # replaces an infinite position limit of a joint whose other limit is finite

@@ -21,10 +21,9 @@ from jaxtyping import Float, Int
 from ..errors import ModelError
 from ..model.chain import Chain, frame_index, with_inertial_parameters
 from ..spatial import solids
-from .files import read_bytes
+from .files import Node, attribute, number, numbers, only_child, read_bytes
 from .mjcf import body_names, pose_matrix, unsupported
 from .urdf import origin_pose, parse_robot
-from .urdf_document import Node, attribute, number, numbers, only_child
 
 Surface = tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]
 Colour = tuple[float, float, float, float]

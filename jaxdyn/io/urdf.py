@@ -1,13 +1,15 @@
-"""Split planar and floating URDF joints into joints with one degree of freedom, and couple mimic joints.
+"""Read URDF documents as chains, for `jaxdyn.load`.
 
-Search for motions without kinetic energy, for which the mass matrix is singular.
-
-Convert URDF documents to chains, for `jaxdyn.load`."""
+`parse_robot` reads the elements of a document into links and joints, `arrange` makes of them the tree of moving links
+(planar and floating joints are split, fixed links fused, mimic joints coupled), and `chain_of` builds the chain. Every
+error names the file and the line; what is only doubtful is collected, and reported in a single warning.
+"""
 
 import dataclasses
+import math
 import warnings
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,76 +20,511 @@ from ..model.build import EARTH, JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, c
 from ..model.chain import Chain, Coupling, Topology
 from ..model.drives import with_coupling
 from ..model.rounded import meant_angle, meant_rotation, meant_unit, rotation_from_quaternion, with_unrounded
-from ..spatial.host import adjoint, inertia_tensor, move_inertia, pose_inverse, pose_of, rotation_from_rpy, skew
-from .urdf_document import (
-    DRIVES,
-    Fault,
-    Joint,
-    Layout,
-    Link,
-    Node,
-    Robot,
-    attribute,
-    fail,
-    fresh,
-    fuse,
-    number,
-    numbers,
-    only_child,
-    order_tree,
-    parse_xml,
+from ..spatial.host import (
+    adjoint,
+    inertia_tensor,
+    move_inertia,
+    pose_inverse,
+    pose_of,
+    rotation_about,
+    rotation_from_rpy,
+    skew,
 )
+from .files import Document, Node, attribute, fail, number, numbers, only_child, parse_xml
 
 FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
+MOMENTS = ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")
+# URDF element and attribute for each leaf of a joint
+DRIVES = {
+    "friction.viscous": ("dynamics", "damping"),
+    "friction.coulomb": ("dynamics", "friction"),
+    "armature": ("jaxdyn", "armature"),
+    "friction.offset": ("jaxdyn", "offset"),
+    "friction.coulomb_velocity": ("jaxdyn", "coulomb_velocity"),
+    "friction.stribeck": ("jaxdyn", "stribeck_friction"),
+    "friction.stribeck_velocity": ("jaxdyn", "stribeck_velocity"),
+    "springs.stiffness": ("jaxdyn", "stiffness"),
+    "springs.rest_position": ("jaxdyn", "rest_position"),
+}
+_MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
+_SINGULAR = 1e-13  # eigenvalues of M, scaled to a unit diagonal, that are smaller than this (times n) count as zero
 
 
-class Arrangement(NamedTuple):
-    """The structure of a chain: layout, base name, free joints as (first link, 6), coupling of mimic joints, coordinates."""
+ONLY_URDF = ("lock", "tip", "floating_base", "ignore_mimic", "ignore_inertials")
 
-    layout: Layout
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options of `jaxdyn.load`; the first five are for URDF files only, and `ignore` is for MJCF files only."""
+
+    lock: Mapping[str, float] | None = None
+    tip: str | None = None
+    floating_base: bool | str = False
+    ignore_mimic: bool = False
+    ignore_inertials: bool = False
+    ignore: Collection[str] = ()
+    gravity: ArrayLike | Sequence[float] | None = None
+    allow_nonphysical: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fault:
+    """A fault in a link's `<inertial>`: the error, whether it is slight (and tolerated), and the element at fault."""
+
+    what: ModelError
+    slight: bool
+    node: Node
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Link:
+    """A link: its element in the file, and its inertial parameters about its origin (None without a readable `<inertial>`)."""
+
+    name: str
+    inertia: Float[np.ndarray, "10"] | None
+    node: Node
+    fault: Fault | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Joint:
+    """A joint as declared in the file, with its pose in the parent link and its unit axis.
+
+    `leaves` contains the limits, friction, armature and spring by the names of a chain's leaves; `mimic` is (joint,
+    multiplier, offset). `meant` contains the origin and axis for which rounded numbers in the file stand, and `unset` the
+    limits that are zero in the file and were read as infinite.
+    """
+
+    name: str
+    kind: str
+    parent: str
+    child: str
+    origin: Float[np.ndarray, "4 4"]
+    axis: Float[np.ndarray, "3"]
+    leaves: Mapping[str, Any]
+    mimic: tuple[str, float, float] | None
+    node: Node
+    meant: tuple[Float[np.ndarray, "4 4"], Float[np.ndarray, "3"]] | None = None
+    unset: tuple[str, ...] = ()
+
+    @property
+    def screw(self) -> Float[np.ndarray, "6"]:
+        """Screw of the joint: (axis, 0) if it is revolute or continuous, (0, axis) if it is prismatic."""
+        zero = np.zeros(3)
+        return np.concatenate([zero, self.axis] if self.kind == "prismatic" else [self.axis, zero])
+
+    def pose_at(self, q: float) -> Float[np.ndarray, "4 4"]:
+        """Pose of the child link in the parent link at joint position q [rad or m]."""
+        slides = self.kind == "prismatic"
+        return self.origin @ (pose_of(translation=q * self.axis) if slides else pose_of(rotation_about(self.axis, q)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Robot:
+    """A robot as declared: links and joints in file order, root link, and joints in depth-first order (`outward`).
+
+    `remarks` lists irregularities in the file and their interpretation.
+    """
+
+    source: str
+    links: dict[str, Link]
+    joints: dict[str, Joint]
     root: str
-    quaternion_joints: tuple[tuple[int, int], ...]
-    coupling: Coupling | None
-    coordinate_names: tuple[str, ...] | None
+    outward: tuple[Joint, ...]
+    document: Document
+    remarks: tuple[str, ...] = ()
+
+    def with_joints(self, change: Callable[[Joint], Joint]) -> "Robot":
+        """The robot with all joints changed."""
+        joints = {name: change(joint) for name, joint in self.joints.items()}
+        return dataclasses.replace(self, joints=joints, outward=tuple(joints[joint.name] for joint in self.outward))
 
 
-def arrange(
-    robot: Robot,
-    lock: Mapping[str, float] | None = None,
-    tip: str | None = None,
-    floating_base: bool | str = False,
-    ignore_mimic: bool = False,
-) -> Arrangement:
-    """Split joints, fuse fixed links and couple mimic joints. The arguments and errors are those of `jaxdyn.load`."""
-    if ignore_mimic:
-        robot = _without_mimics(robot)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layout:
+    """The tree of a robot's moving links, or the serial chain to a tip.
+
+    Attributes:
+        joints: the moving joints, from the base to the tips.
+        parents: for each moving link, the index of the moving link that carries it, or -1 for the base.
+        placements: pose of each moving link at q = 0, in the moving link or base that carries it.
+        inertia: ten inertial parameters of each moving link, including those of all links fused with it.
+        frames: index of the carrying link (-1 for the base) and pose of every fused link, in file order.
+        tip: name of the tip link; None if the tree has several ends.
+        locked: positions of locked joints, including mimic joints that follow them.
+        bodies: index of the carrying moving link, for every link whose inertia has an effect.
+        root: name of the base.
+        quaternion_joints: free joints as (first link, 6).
+        coupling: coupling of mimic joints.
+        coordinate_names: names of the coordinates, if joints are coupled.
+    """
+
+    joints: tuple[Joint, ...]
+    parents: tuple[int, ...]
+    placements: Float[np.ndarray, "n 4 4"]
+    inertia: Float[np.ndarray, "n 10"]
+    frames: dict[str, tuple[int, np.ndarray]]
+    tip: str | None
+    locked: dict[str, float]
+    bodies: dict[str, int]
+    root: str
+    quaternion_joints: tuple[tuple[int, int], ...] = ()
+    coupling: Coupling | None = None
+    coordinate_names: tuple[str, ...] | None = None
+
+    def arrays(self) -> dict[str, Any]:
+        """The leaves of a chain with this layout, by name."""
+        arrays = {name: np.array([joint.leaves[name] for joint in self.joints]) for name in JOINT_LEAVES}
+        return {
+            "rotation": self.placements[:, :3, :3],
+            "translation": self.placements[:, :3, 3],
+            "screw": np.array([joint.screw for joint in self.joints]),
+            "inertia": self.inertia,
+            **arrays,
+        }
+
+
+def chain_of(robot: Robot, options: Options) -> Chain:
+    """Convert a parsed URDF document to a chain, with the errors of `jaxdyn.load`."""
+    layout = arrange(robot, options)
+    allow_nonphysical, gravity = options.allow_nonphysical, options.gravity
+    if gravity is None:
+        node = only_child(robot.document.root, "jaxdyn", "the robot")
+        gravity = numbers(node, "gravity", 3, "the robot", EARTH)
+    remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_dropped_mass(robot, layout)]
+    remarks += [*_unset_limits(layout), *_doubtful_locks(robot, layout, options)]
+    if not allow_nonphysical and (still := massless_motion(layout)):
+        remarks.append(
+            f"the mass matrix is singular and forward dynamics is not finite, since a motion of {', '.join(map(repr, still))} "
+            "moves no mass: add inertias to the links, lock a joint, or add armature"
+        )
+    if remarks:
+        warn(f"{robot.source}: {'; '.join(remarks)}")
+    names, links = (tuple(getattr(joint, which) for joint in layout.joints) for which in ("name", "child"))
+    topology = Topology(
+        layout.parents,
+        names,
+        links,
+        base_name=layout.root,
+        tip_name=layout.tip,
+        quaternion_joints=layout.quaternion_joints,
+    )
+    arrays = {**layout.arrays(), "gravity": np.asarray(gravity, float)}
+    try:
+        with warnings.catch_warnings():
+            if remarks:  # already reported above, with the names in the file
+                warnings.simplefilter("ignore", ModelWarning)
+            chain = build_chain(arrays, topology, layout.frames, allow_nonphysical=allow_nonphysical)
+        if layout.coupling is not None:
+            chain = with_coupling(chain, layout.coupling.matrix, layout.coupling.offset, layout.coordinate_names)
+            check_sizes(chain)
+        exact = arrange(robot.with_joints(_unrounded), options).arrays()
+        return with_unrounded(chain, exact["rotation"], exact["translation"], exact["screw"])
+    except ModelError as error:
+        raise ModelError(f"{robot.source}: {error}") from None
+
+
+def _unrounded(joint: Joint) -> Joint:
+    """A joint with the origin and axis for which rounded numbers stand, and without limits, which rounding can exceed."""
+    origin, axis = joint.meant or (joint.origin, joint.axis)
+    leaves = {**joint.leaves, "limits.position": JOINT_LEAVES["limits.position"]}
+    return dataclasses.replace(joint, origin=origin, axis=axis, leaves=leaves)
+
+
+# -- the elements of a document
+
+
+def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Robot:
+    """Parse a URDF document into a tree of links and joints, and check everything except inertias."""
+    document = parse_xml(data, source)
+    root = document.root
+    if root.tag != "robot":
+        raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is not a URDF")
+    _check_xacro(root)
+    version = _version(root)
+    links: dict[str, Link] = {}
+    joints: dict[str, Joint] = {}
+    remarks: list[str] = []
+    moving = (joint for joint in root.findall("joint") if joint.get("type") != "fixed")
+    moved = {child.get("link") for joint in moving for child in joint.findall("child")}
+    for node in root.findall("link"):
+        link = _link(node, moved, inertials)  # type: ignore[arg-type]
+        if link.name in links:
+            raise fail(link.node, f"the link name {link.name!r} is used twice; rename one link")
+        links[link.name] = link
+    for node in root.findall("joint"):
+        joint = _joint(node, remarks, version)  # type: ignore[arg-type]
+        if joint.name in joints:
+            raise fail(joint.node, f"the joint name {joint.name!r} is used twice; rename one joint")
+        joints[joint.name] = joint
+    if not links:
+        raise fail(root, "the robot has no <link>")
+    base, outward = order_tree(source, links, joints.values())
+    return Robot(source, links, joints, base, outward, document, tuple(remarks))
+
+
+def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
+    """Read a link. `moved` contains the links on moving joints; for other links, an all-zero `<inertial>` is allowed."""
+    name = attribute(node, "name", "a link")
+    if not inertials:
+        return Link(name, None, node)
+    try:
+        return _with_inertial(name, node, moved)
+    except ModelError as error:  # raised later, if the inertia has an effect
+        return Link(name, None, node, Fault(error, False, node))
+
+
+def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
+    label = f"link {name!r}"
+    inertial = only_child(node, "inertial", label)
+    if inertial is None:
+        return Link(name, None, node)
+    mass_node, inertia_node = only_child(inertial, "mass", label), only_child(inertial, "inertia", label)
+    if mass_node is None or inertia_node is None:
+        missing = "mass" if mass_node is None else "inertia"
+        raise fail(
+            inertial, f"{label}: <inertial> needs <{missing}>; add it, or remove <inertial> for a link without mass"
+        )
+    mass = number(mass_node, "value", label)
+    about_com = np.array([mass, 0.0, 0.0, 0.0, *(number(inertia_node, key, label) for key in MOMENTS)])
+    if name not in moved and not about_com.any():
+        return Link(name, None, node)
+    if np.abs(about_com).max() > LARGEST:
+        raise fail(inertial, f"{label}: {np.abs(about_com).max():g} is implausible for a rigid body; check the units")
+    fault = _fault(name, about_com, name in moved, mass_node, inertia_node)
+    return Link(name, move_inertia(about_com, origin_pose(inertial, label)), node, fault)
+
+
+def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Fault | None:
+    """Find the fault of an inertia `pi` about the centre of mass, if any. `moved`: the link is on a moving joint."""
+    mass = pi[0]
+    if mass < 0 or (mass == 0 and moved):
+        what = ModelError(f"link {name!r}: mass {mass:g} kg is not positive", "correct it, remove <inertial>")
+        return Fault(what, False, mass_node)
+    what = inertia_faults({name: pi}).get(name)
+    if what is not None:
+        return Fault(what, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
+    return Fault(ModelError(f"link {name!r} has an inertia, but no mass"), True, mass_node) if mass == 0 else None
+
+
+def _joint(node: Node, remarks: list[str], version: float) -> Joint:
+    name = attribute(node, "name", "a joint")
+    label = f"joint {name!r}"
+    kind = attribute(node, "type", label)
+    fixed = kind == "fixed"
+    if kind not in _MOVING and not fixed:
+        raise fail(node, f"{label}: joint type {kind!r} is not supported; use one of {', '.join(_MOVING)} and fixed")
+    ends = []
+    for tag in ("parent", "child"):
+        end = only_child(node, tag, label)
+        if end is None:
+            raise fail(node, f'{label} needs <{tag} link=".."/>')
+        ends.append(attribute(end, "link", label))
+    # axis, limits and drive of a fixed joint are ignored
+    motion: dict[str, Node | None] = {
+        tag: None if fixed else only_child(node, tag, label) for tag in ("limit", "dynamics", "mimic", "jaxdyn")
+    }
+    axes: list[Node] = [] if fixed else node.findall("axis")  # type: ignore[assignment]
+    if len(axes) > 1:
+        remarks.append(f"{label} has {len(axes)} <axis> elements; the first one is used")
+    axis = np.array(numbers(axes[0], "xyz", 3, label) if axes else (1.0, 0.0, 0.0))
+    length = np.linalg.norm(axis)
+    if length < 1e-9:
+        raise fail(axes[0] if axes else node, f"{label}: its axis is zero; specify a direction")
+    leaves, unset = _without_zeros(_limits(node, motion["limit"], kind, label, remarks, version))
+    for leaf, (tag, key) in DRIVES.items():
+        leaves[leaf] = number(motion[tag], key, label, JOINT_LEAVES[leaf])
+    if (width := leaves["friction.coulomb_velocity"]) <= 0:
+        here, why = motion["jaxdyn"], "is not positive; it is the width of a smooth sign function"
+        raise fail(node if here is None else here, f"{label}: coulomb_velocity {width:g} {why}")
+    mimic, follows = None, motion["mimic"]
+    if follows is not None:
+        if kind in ("planar", "floating"):
+            raise fail(follows, f"{label}: a {kind} joint cannot mimic another joint; remove <mimic>")
+        multiplier, offset = number(follows, "multiplier", label, 1.0), number(follows, "offset", label, 0.0)
+        mimic = attribute(follows, "joint", label), multiplier, offset
+    meant = origin_pose(node, label, meant=True), meant_unit(axis)
+    origin = origin_pose(node, label)
+    unset = () if fixed else unset
+    return Joint(name, kind, ends[0], ends[1], origin, axis / length, leaves, mimic, node, meant, unset)
+
+
+def _limits(
+    joint: Node, node: Node | None, kind: str, label: str, remarks: list[str], version: float
+) -> dict[str, Any]:
+    """Read the limits of a joint as leaves. Very large numbers are read as infinity."""
+    if kind == "fixed":
+        return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
+    bounded, inf, recent = kind in ("revolute", "prismatic"), float("inf"), version >= 1.2
+    if node is None and bounded:
+        raise fail(
+            joint, f'{label}: a {kind} joint requires <limit lower=".." upper=".." effort=".." velocity=".."/>; add it'
+        )
+    # from URDF 1.2 on, velocity and effort are optional, but lower and upper are required
+    position, others = None if recent else 0.0, None if bounded and not recent else inf
+    values = [
+        number(node, "lower", label, position) if bounded else -inf,
+        number(node, "upper", label, position) if bounded else inf,
+        number(node, "velocity", label, others),
+        number(node, "effort", label, others),
+    ]
+    lower, upper, velocity, effort = (float(np.copysign(inf, x)) if abs(x) > LARGEST else x for x in values)
+    if lower > upper:
+        remarks.append(f"{label}: its lower limit {lower:g} exceeds its upper limit {upper:g}; both are ignored")
+        lower, upper = -inf, inf
+    if velocity < 0 or effort < 0:
+        fault = f"{label}: velocity and effort limits are magnitudes; {min(velocity, effort):g} is negative"
+        raise fail(joint if node is None else node, fault)
+    return {"limits.position": (lower, upper), "limits.velocity": velocity, "limits.effort": effort}
+
+
+def _without_zeros(limits: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Replace limits of zero that allow no motion by infinity, and return the names of those replaced.
+
+    CAD programs export zeros for limits that are not set. A torque limit of zero denotes a joint without a motor, unless both
+    other limits are zero.
+    """
+    unset = [name for name in ("position", "velocity") if not np.any(limits[f"limits.{name}"])]
+    unset += ["effort"] if len(unset) == 2 and limits["limits.effort"] == 0 else []
+    return {**limits, **{key: JOINT_LEAVES[key] for name in unset if (key := f"limits.{name}")}}, tuple(unset)
+
+
+def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:
+    """Pose in an element's `<origin>`, R = Rz(yaw) Ry(pitch) Rx(roll); with `meant`, that for which rounded angles stand."""
+    origin = only_child(node, "origin", label)
+    zero = (0.0, 0.0, 0.0)
+    position = numbers(origin, "xyz", 3, label, zero)
+    if origin is not None and "quat_xyzw" in origin.attrib:
+        if "rpy" in origin.attrib:
+            raise fail(origin, f"{label}: <origin> has both rpy and quat_xyzw; remove one")
+        x, y, z, w = numbers(origin, "quat_xyzw", 4, label)
+        if (length := np.linalg.norm([w, x, y, z])) < 1e-9:
+            raise fail(origin, f"{label}: <origin> quat_xyzw is zero; specify a rotation (0 0 0 1 for none)")
+        turn = meant_rotation if meant else rotation_from_quaternion
+        return pose_of(turn(np.array([w, x, y, z]) / length), position)
+    rpy = np.array([meant_angle(x) if meant else x for x in numbers(origin, "rpy", 3, label, zero)])
+    return pose_of(rotation_from_rpy(np.cos(rpy), np.sin(rpy)), position)
+
+
+def _check_xacro(node: Node) -> None:
+    """Raise an error if a xacro element stands for links, joints or their numbers; elsewhere, it is ignored."""
+    for child in node:
+        if not isinstance(child, Node):
+            continue
+        if str(child.tag).startswith("xacro:"):
+            advice = "run xacro on the file first: xacro FILE > robot.urdf"
+            raise fail(child, f"<{child.tag}> is a xacro element, not URDF; {advice}")
+        if child.tag in ("link", "joint", "inertial"):
+            _check_xacro(child)
+
+
+def _version(root: Node) -> float:
+    """Version of the URDF format that a document declares; quaternions need 1.1."""
+    try:
+        version = float(root.get("version", "1.0"))
+    except ValueError:
+        raise fail(root, f"<robot> version={root.get('version')!r} is not a version of URDF, such as 1.0") from None
+    for node in root.iter("origin") if version < 1.1 else ():
+        if "quat_xyzw" in node.attrib:
+            raise fail(
+                node,  # type: ignore[arg-type]
+                f"<origin> quat_xyzw needs URDF 1.1, but the file declares {version:.1f}, in which other readers ignore it",
+                'write <robot version="1.1" ..>, or the rotation as rpy',
+            )
+    return version
+
+
+def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
+    """Find the root link, and sort the joints so that each joint comes after the joint that carries its parent link."""
+    above: dict[str, Joint] = {}
+    below: dict[str, list[Joint]] = {name: [] for name in links}
+    for joint in joints:
+        for role, link in (("parent", joint.parent), ("child", joint.child)):
+            if link not in links:
+                fault = f"its {role} link {link!r} is not declared; add <link> or correct the name"
+                raise fail(joint.node, f"joint {joint.name!r}: {fault}")
+        if joint.child in above:
+            raise fail(
+                joint.node,
+                f"link {joint.child!r} has two parents, through the joints {above[joint.child].name!r} and {joint.name!r}; "
+                "a robot must be a tree: remove one of them",
+            )
+        above[joint.child] = joint
+        below[joint.parent].append(joint)
+
+    def loop(link: str) -> str:
+        seen: list[str] = []
+        while link not in seen:
+            seen.append(link)
+            link = above[link].parent
+        return " <- ".join([*seen[seen.index(link) :], link])
+
+    roots = [name for name in links if name not in above]
+    if not roots:
+        raise ModelError(
+            f"{source}: no link is the root, since the joints form a loop: {loop(next(iter(links)))}; open "
+            "the loop by removing a joint"
+        )
+    if len(roots) > 1:
+        raise ModelError(
+            f"{source}: the links {', '.join(map(repr, roots))} have no parent; connect them to one root by joints"
+        )
+    order: list[Joint] = []
+    waiting = below[roots[0]][::-1]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += below[order[-1].child][::-1]
+    reached = {roots[0], *(joint.child for joint in order)}
+    if (lost := next((name for name in links if name not in reached), None)) is not None:
+        raise ModelError(
+            f"{source}: the joints form a loop: {loop(lost)}; open the loop and connect it to {roots[0]!r}"
+        )
+    return roots[0], tuple(order)
+
+
+# -- the tree of moving links
+
+
+def arrange(robot: Robot, options: Options) -> Layout:
+    """Split joints with several degrees of freedom, fuse fixed links and couple mimic joints."""
+    if options.ignore_mimic:
+        robot = robot.with_joints(lambda joint: dataclasses.replace(joint, mimic=None))
     else:
         _check_mimics(robot)
-    robot, free = expand(robot, floating_base)
-    for name in lock or {}:
+    robot, free = _expand(robot, options.floating_base)
+    for name in options.lock or {}:
         joint = next((whole for whole in free if name in free[whole]), None)
         if joint is not None:
             raise ModelError(
                 f"{robot.source}: lock contains {name!r}, a part of the free joint {joint!r}, which cannot be locked"
             )
-    layout = fuse(robot, lock, tip)
-    coupling, coordinates = coupling_of(layout.joints, robot.source)
+    layout = _fuse(robot, options.lock or {}, options.tip)
+    coupling, coordinates = _coupling(layout.joints, robot.source)
     names = [joint.name for joint in layout.joints]
     quaternions = tuple((names.index(parts[0]), 6) for parts in free.values() if parts[0] in names)
-    return Arrangement(layout, robot.root, quaternions, coupling, coordinates)
+    return dataclasses.replace(layout, quaternion_joints=quaternions, coupling=coupling, coordinate_names=coordinates)
 
 
-def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
+def _check_mimics(robot: Robot) -> None:
+    """Check that mimic joints follow joints with one degree of freedom."""
+    for joint in robot.joints.values():
+        if joint.mimic is None:
+            continue
+        master = robot.joints.get(joint.mimic[0])
+        if master is None or master.kind in ("fixed", "planar", "floating"):
+            what = "moving joint" if master is None or master.kind == "fixed" else "joint with a single position"
+            raise fail(
+                joint.node,
+                f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is not a {what}; correct the name, or pass "
+                "ignore_mimic=True",
+            )
+
+
+def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
     """Split planar and floating joints. Return the robot, and the names of the parts of every free joint.
 
     A planar joint J becomes two prismatic joints J_x and J_y in its plane and a revolute joint J. A floating joint J
     becomes the six parts of a free joint: J_wx, J_wy, J_wz, J_vx, J_vy and J_vz. The links between the parts are massless.
-
-    Args:
-        floating_base: name of a free joint to insert above the root link, or True for a default name.
-
-    Raises:
-        ModelError: a floating joint is not at the root, or the name is already used.
     """
     if floating_base:
         robot = _on_free_joint(robot, floating_base)
@@ -106,37 +543,166 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
                     "joints are supported only there; attach the joint to the root, without <origin>",
                 )
             kinds = ["continuous"] * 3 + ["prismatic"] * 3
-            parts = [
-                (fresh(f"{joint.name}_{x}", set(joints)), kind, np.eye(3)[i % 3])
-                for i, (x, kind) in enumerate(zip(FREE, kinds, strict=True))
-            ]
-            free[joint.name] = tuple(name for name, _, _ in parts)
+            names = [fresh(f"{joint.name}_{x}", set(joints)) for x in FREE]
+            parts = [(name, kind, np.eye(3)[i % 3]) for i, (name, kind) in enumerate(zip(names, kinds, strict=True))]
+            free[joint.name] = tuple(names)
         else:
             outward.append(joint)
             continue
         del joints[joint.name]
         parent, origin = joint.parent, joint.origin
+        unlimited = {key: JOINT_LEAVES[key] if key.startswith("limits.") else x for key, x in joint.leaves.items()}
+        whole = dataclasses.replace(joint, mimic=None, leaves=unlimited, unset=())
         for name, kind, axis in parts:
-            last = name == parts[-1][0]
-            child = joint.child if last else fresh(f"{joint.child}_{name.removeprefix(joint.name + '_')}", set(links))
-            if not last:
+            child = joint.child
+            if name != parts[-1][0]:
+                child = fresh(f"{joint.child}_{name.removeprefix(joint.name + '_')}", set(links))
                 links[child] = Link(child, None, joint.node)
-            part = _free_of_limits(joint, name, kind, axis, parent, child, origin)
+            part = dataclasses.replace(
+                whole, name=name, kind=kind, axis=axis, parent=parent, child=child, origin=origin
+            )
             joints[name] = part
             outward.append(part)
             parent, origin = child, np.eye(4)
     return dataclasses.replace(robot, links=links, joints=joints, outward=tuple(outward)), free
 
 
-def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
+def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
+    """The robot with a free joint, whose name is chosen if it is True, between a new root link and the old one."""
+    choose = lambda names, taken: next((x for x in names if x not in taken), fresh(names[-1], set(taken)))
+    if name is True:
+        name = choose(("floating_base", "root_joint"), robot.joints)
+    elif name in robot.joints:
+        raise ModelError(f"{robot.source}: a joint is already called {name!r}; choose another name for the free joint")
+    world = choose(("world", "universe"), robot.links)
+    node = robot.links[robot.root].node
+    free = Joint(str(name), "floating", world, robot.root, np.eye(4), np.eye(3)[0], JOINT_LEAVES, None, node)
+    links = {world: Link(world, None, node), **robot.links}
+    joints = {free.name: free, **robot.joints}
+    return dataclasses.replace(robot, links=links, joints=joints, root=world, outward=(free, *robot.outward))
+
+
+def _basis(normal: np.ndarray) -> np.ndarray:
+    """Compute two axes of a plane such that (first, second, normal) is right-handed; for the normal z, they are x and y."""
+    start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
+    first = start - (start @ normal) * normal
+    first /= np.linalg.norm(first)
+    return np.array([first, np.cross(normal, first)])
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """Return the name, or a variant of the name if it is in `taken`, and add the result to `taken`."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _fuse(robot: Robot, lock: Mapping[str, float], tip: str | None) -> Layout:
+    """Extract the entire tree, or the serial chain from the root to `tip`, and fuse fixed links.
+
+    If fixed or locked joints attach a link b to a moving link a, the spatial inertia G_b of link b is added to that of
+    link a as Ad_{T_ba}^T G_b Ad_{T_ba}, where T_ba is the pose of frame a in frame b, and link b becomes a named frame. Links
+    fixed to the base also become named frames, but their inertia is discarded. If a tip is specified, links on moving joints
+    outside the chain are removed.
+    """
+    if tip is not None and tip not in robot.links:
+        raise ModelError(f"{robot.source}: unknown link {tip!r} in tip; the links are {', '.join(robot.links)}")
+    locked = _locked(robot, lock)
+    # carrier of each link: the name of the moving joint whose link carries it, or None for the base
+    carrier: dict[str, str | None] = {robot.root: None}
+    pose = {robot.root: np.eye(4)}
+    placement: dict[str, np.ndarray] = {}
+    above: dict[str, str | None] = {}
+    for joint in robot.outward:
+        t = pose[joint.parent] @ (joint.pose_at(locked[joint.name]) if joint.name in locked else joint.origin)
+        if joint.kind == "fixed" or joint.name in locked:
+            carrier[joint.child], pose[joint.child] = carrier[joint.parent], t
+        else:
+            carrier[joint.child], pose[joint.child] = joint.name, np.eye(4)
+            placement[joint.name], above[joint.name] = t, carrier[joint.parent]
+    names = _path(robot, above, carrier, tip)
+    index: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}
+    joints = tuple(robot.joints[name] for name in names)
+    moving = {joint.child for joint in joints}
+    inertia, bodies = np.zeros((len(joints), 10)), {}
+    frames: dict[str, tuple[int, np.ndarray]] = {}
+    for name, link in robot.links.items():
+        if carrier[name] not in index:
+            continue
+        i = index[carrier[name]]
+        if i >= 0 and link.inertia is not None:
+            inertia[i] += move_inertia(link.inertia, pose[name])
+        if i >= 0 and (link.inertia is not None or link.fault is not None):
+            bodies[name] = i
+        if name not in moving and name != robot.root:
+            frames[name] = (i, pose[name])
+    parents = tuple(index[above[name]] for name in names)
+    if tip is None and len(set(range(len(names))) - set(parents)) == 1:
+        last = {name for name, joint in carrier.items() if joint == names[-1]}
+        leaves = last - {joint.parent for joint in robot.outward if joint.child in last}
+        tip = leaves.pop() if len(leaves) == 1 else joints[-1].child
+    placements = np.array([placement[name] for name in names])
+    return Layout(joints, parents, placements, inertia, frames, tip, locked, bodies, robot.root)
+
+
+def _path(
+    robot: Robot, above: Mapping[str, str | None], carrier: Mapping[str, str | None], tip: str | None
+) -> tuple[str, ...]:
+    """Names of the moving joints, from the base to the tips."""
+    names, what, free = tuple(above), "no joint moves", ". For a body that moves freely, pass floating_base=True"
+    if tip is not None:
+        back, name = [], carrier[tip]
+        while name is not None:
+            back.append(name)
+            name = above[name]
+        names, free = tuple(back[::-1]), ""
+        what = f"no joint moves between the root {robot.root!r} and the tip {tip!r}"
+    if not names:
+        raise ModelError(
+            f"{robot.source}: {what}; a chain needs at least one revolute, continuous or prismatic joint{free}"
+        )
+    return names
+
+
+def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
+    """Compute the positions of the locked joints and of the mimic joints that follow them."""
+    locked: dict[str, float] = {}
+    for name, value in lock.items():
+        if name not in robot.joints:
+            raise ModelError(
+                f"{robot.source}: unknown joint {name!r} in lock; the joints are {', '.join(robot.joints)}"
+            )
+        if robot.joints[name].kind == "fixed":  # for example in a file written from a chain with locked joints
+            continue
+        if not math.isfinite(value):
+            raise ModelError(f"{robot.source}: lock contains {value} for joint {name!r}; specify a finite position")
+        locked[name] = float(value)
+    mimics = {joint.name: joint.mimic for joint in robot.joints.values() if joint.mimic is not None}
+    while follow := [name for name, (master, *_) in mimics.items() if master in locked and name not in locked]:
+        for name in follow:
+            master, multiplier, offset = mimics[name]
+            locked[name] = multiplier * locked[master] + offset
+    for name, value in locked.items():
+        lower, upper = robot.joints[name].leaves["limits.position"]
+        slack = 1e-9 * (1 + abs(value))  # the limit itself is allowed, also after a conversion of units
+        if not lower - slack <= value <= upper + slack:
+            follows = "" if name in lock else " (it mimics a locked joint)"
+            raise fail(
+                robot.joints[name].node,
+                f"joint {name!r} is locked at {value:g}{follows}, outside its limits "
+                f"{lower:g} to {upper:g}; lock it within its limits",
+            )
+    return locked
+
+
+def _coupling(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
     """Compute the coupling of mimic joints, q_mimic = multiplier q + offset, and the names of the independent coordinates."""
     if all(joint.mimic is None for joint in joints):
         return None, None
     index = {joint.name: i for i, joint in enumerate(joints)}
     own = [i for i, joint in enumerate(joints) if joint.mimic is None]
     matrix, offset = np.zeros((len(joints), len(own))), np.zeros(len(joints))
-    for column, i in enumerate(own):
-        matrix[i, column] = 1.0
     for i, joint in enumerate(joints):
         ratio, shift, here, seen = 1.0, 0.0, joint, set()
         while here.mimic is not None:
@@ -162,90 +728,24 @@ def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, 
     return Coupling(matrix, offset), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
 
 
-def _without_mimics(robot: Robot) -> Robot:
-    joints = {name: dataclasses.replace(joint, mimic=None) for name, joint in robot.joints.items()}
-    return dataclasses.replace(robot, joints=joints, outward=tuple(joints[joint.name] for joint in robot.outward))
+# -- what is doubtful in a file
 
 
-def _check_mimics(robot: Robot) -> None:
-    """Check that mimic joints follow joints with one degree of freedom."""
-    for joint in robot.joints.values():
-        if joint.mimic is None:
-            continue
-        master = robot.joints.get(joint.mimic[0])
-        if master is None or master.kind in ("fixed", "planar", "floating"):
-            what = "moving joint" if master is None or master.kind == "fixed" else "joint with a single position"
-            raise fail(
-                joint.node,
-                f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is not a {what}; correct the name, or pass "
-                "ignore_mimic=True",
-            )
+def massless_motion(layout: Layout) -> list[str]:
+    """Find the joints that take part in a motion without kinetic energy, at one generic configuration.
 
-
-def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
-    if name is True:
-        name = _choose(("floating_base", "root_joint"), robot.joints)
-    elif name in robot.joints:
-        raise ModelError(f"{robot.source}: a joint is already called {name!r}; choose another name for the free joint")
-    world = _choose(("world", "universe"), robot.links)
-    node = robot.links[robot.root].node
-    free = _joint(str(name), "floating", world, robot.root, node)
-    links = {world: Link(world, None, node), **robot.links}
-    return dataclasses.replace(
-        robot, links=links, joints={free.name: free, **robot.joints}, root=world, outward=(free, *robot.outward)
-    )
-
-
-def _joint(name: str, kind: str, parent: str, child: str, node: Node) -> Joint:
-    return Joint(name, kind, parent, child, np.eye(4), np.eye(3)[0], JOINT_LEAVES, mimic=None, node=node)
-
-
-def _free_of_limits(joint: Joint, name: str, kind: str, axis: np.ndarray, parent: str, child: str, origin) -> Joint:
-    leaves = {key: JOINT_LEAVES[key] if key.startswith("limits.") else x for key, x in joint.leaves.items()}
-    return dataclasses.replace(
-        joint,
-        name=name,
-        kind=kind,
-        axis=axis,
-        parent=parent,
-        child=child,
-        origin=origin,
-        mimic=None,
-        leaves=leaves,
-        unset=(),
-    )
-
-
-def _basis(normal: np.ndarray) -> np.ndarray:
-    """Compute two axes of a plane such that (first, second, normal) is right-handed; for the normal z, they are x and y."""
-    start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
-    first = start - (start @ normal) * normal
-    first /= np.linalg.norm(first)
-    return np.array([first, np.cross(normal, first)])
-
-
-def _choose(names: tuple[str, ...], taken: Mapping) -> str:
-    """Return the first unused name, or a variant of the last name if all are in use."""
-    return next((name for name in names if name not in taken), fresh(names[-1], set(taken)))
-
-
-# -- masses
-
-_SINGULAR = 1e-13  # eigenvalues of M, scaled to a unit diagonal, that are smaller than this (times n) count as zero
-
-
-def massless_motion(parts: Arrangement) -> list[str]:
-    """Find the joints that take part in a motion without kinetic energy, at one generic configuration."""
-    layout = parts.layout
-    if not np.any(layout.inertia[:, 0]) and not parts.quaternion_joints:
+    For a robot in which no link has mass (a kinematic model), the result is empty, unless the robot has a free joint.
+    """
+    if not np.any(layout.inertia[:, 0]) and not layout.quaternion_joints:
         return []
     matrix = _mass_matrix(layout) + np.diag([float(joint.leaves.get("armature", 0.0)) for joint in layout.joints])
     names = [joint.name for joint in layout.joints]
-    whole = {names[k]: names[i].removesuffix("_wx") for i, size in parts.quaternion_joints for k in range(i, i + size)}
-    if parts.coupling is not None:
-        s = np.asarray(parts.coupling.matrix, float)
+    free = layout.quaternion_joints
+    whole = {names[k]: names[i].removesuffix("_wx") for i, size in free for k in range(i, i + size)}
+    if layout.coupling is not None:
+        s = np.asarray(layout.coupling.matrix, float)
         matrix = s.T @ matrix @ s
-        names = list(parts.coordinate_names or names)
+        names = list(layout.coordinate_names or names)
     size = np.sqrt(np.diag(matrix).clip(0.0))
     scale = np.where(size <= 1e-150, 1.0, size)
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
@@ -270,118 +770,13 @@ def _mass_matrix(layout: Layout) -> Float[np.ndarray, "n n"]:
     return matrix
 
 
-# -- read
-
-_MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
-
-
-def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Robot:
-    """Parse a URDF document into a tree of links and joints, and check everything except inertias."""
-    document = parse_xml(data, source)
-    root = document.root
-    if root.tag != "robot":
-        raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is not a URDF")
-    _check_xacro(root)
-    version = _version(root)
-    links: dict[str, Link] = {}
-    joints: dict[str, Joint] = {}
-    remarks: list[str] = []
-    moved = {
-        child.get("link")
-        for joint in root.findall("joint")
-        if joint.get("type") != "fixed"
-        for child in joint.findall("child")
-    }
-    for node in root.findall("link"):
-        link = _link(node, moved, inertials)  # type: ignore[arg-type]
-        if link.name in links:
-            raise fail(link.node, f"the link name {link.name!r} is used twice; rename one link")
-        links[link.name] = link
-    for node in root.findall("joint"):
-        joint = _read_joint(node, remarks, version)  # type: ignore[arg-type]
-        if joint.name in joints:
-            raise fail(joint.node, f"the joint name {joint.name!r} is used twice; rename one joint")
-        joints[joint.name] = joint
-    if not links:
-        raise fail(root, "the robot has no <link>")
-    base, outward = order_tree(source, links, joints.values())
-    return Robot(source, links, joints, base, outward, document, tuple(remarks))
-
-
-def gravity_of(robot: Robot) -> list[float]:
-    """Gravity in the `<jaxdyn>` element of the robot [m/s^2], which `save_urdf` writes; (0, 0, -9.81) without it."""
-    return numbers(only_child(robot.document.root, "jaxdyn", "the robot"), "gravity", 3, "the robot", EARTH)
-
-
-def chain_arrays(layout: Layout) -> dict[str, Any]:
-    """Compute the leaves of a chain with this layout, by name."""
-    arrays = {name: np.array([joint.leaves[name] for joint in layout.joints]) for name in JOINT_LEAVES}
-    return {
-        "rotation": layout.placements[:, :3, :3],
-        "translation": layout.placements[:, :3, 3],
-        "screw": np.array([joint.screw for joint in layout.joints]),
-        "inertia": layout.inertia,
-        **arrays,
-    }
-
-
-def chain_of(robot: Robot, gravity: ArrayLike | Sequence[float], allow_nonphysical: bool, **options: Any) -> Chain:
-    """Convert a parsed URDF document to a chain, with the arguments and errors of `jaxdyn.load`."""
-    parts = arrange(robot, **options)
-    layout = parts.layout
-    remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_dropped_mass(robot, layout)]
-    remarks += _unset_limits(layout)
-    remarks += _doubtful_locks(robot, layout, options.get("lock") or (), bool(options.get("ignore_mimic")))
-    if not allow_nonphysical and (still := massless_motion(parts)):
-        remarks.append(
-            f"the mass matrix is singular and forward dynamics is not finite, since a motion of {', '.join(map(repr, still))} "
-            "moves no mass: add inertias to the links, lock a joint, or add armature"
-        )
-    if remarks:
-        warn(f"{robot.source}: {'; '.join(remarks)}")
-    try:
-        with warnings.catch_warnings():
-            if remarks:  # already reported above, with the names in the file
-                warnings.simplefilter("ignore", ModelWarning)
-            chain = build_chain(
-                {**chain_arrays(layout), "gravity": gravity},
-                Topology(
-                    layout.parents,
-                    tuple(joint.name for joint in layout.joints),
-                    tuple(joint.child for joint in layout.joints),
-                    base_name=parts.root,
-                    tip_name=layout.tip,
-                    quaternion_joints=parts.quaternion_joints,
-                ),
-                layout.frames,
-                allow_nonphysical=allow_nonphysical,
-            )
-        if parts.coupling is not None:
-            chain = with_coupling(chain, parts.coupling.matrix, parts.coupling.offset, parts.coordinate_names)
-            check_sizes(chain)
-        exact = chain_arrays(arrange(_unrounded(robot), **options).layout)
-        return with_unrounded(chain, exact["rotation"], exact["translation"], exact["screw"])
-    except ModelError as error:
-        raise ModelError(f"{robot.source}: {error}") from None
-
-
-def _unrounded(robot: Robot) -> Robot:
-    """A robot with the origins and axes for which rounded numbers stand, and without limits, which rounding can exceed."""
-    joints = {}
-    for name, joint in robot.joints.items():
-        origin, axis = joint.meant or (joint.origin, joint.axis)
-        leaves = {**joint.leaves, "limits.position": JOINT_LEAVES["limits.position"]}
-        joints[name] = dataclasses.replace(joint, origin=origin, axis=axis, leaves=leaves)
-    return dataclasses.replace(robot, joints=joints, outward=tuple(joints[joint.name] for joint in robot.outward))
-
-
-def _doubtful_locks(robot: Robot, layout: Layout, lock: Iterable[str], ignore_mimic: bool) -> list[str]:
+def _doubtful_locks(robot: Robot, layout: Layout, options: Options) -> list[str]:
     """Compose warnings about locks without effect, and about locked mimic joints that no longer follow a moving joint."""
     remarks, moving = [], {joint.name for joint in layout.joints}
-    for joint in (robot.joints[name] for name in lock if name in robot.joints):
+    for joint in (robot.joints[name] for name in options.lock or () if name in robot.joints):
         if joint.kind == "fixed":
             remarks.append(f"the lock of joint {joint.name!r} is ignored, since the joint is fixed in the file")
-        elif joint.mimic is not None and not ignore_mimic and joint.mimic[0] in moving:
+        elif joint.mimic is not None and not options.ignore_mimic and joint.mimic[0] in moving:
             remarks.append(f"joint {joint.name!r} is locked and no longer follows {joint.mimic[0]!r}, which moves")
     return remarks
 
@@ -402,17 +797,10 @@ def _unset_limits(layout: Layout) -> list[str]:
 def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
     """Compose a warning about bodies with mass that the choice of the tip removes from the chain."""
     kept = {robot.root, *layout.frames, *(joint.child for joint in layout.joints)}
-    masses = {
-        name: float(x.inertia[0]) for name, x in robot.links.items() if name not in kept and x.inertia is not None
-    }
-    lost = {name: mass for name, mass in masses.items() if mass > 0}
-    if not lost:
-        return []
-    names = ", ".join(map(repr, lost))
-    return [
-        f"the chain to the tip {layout.tip!r} drops {names} ({sum(lost.values()):.3g} kg); lock their joints to keep the "
-        "mass"
-    ]
+    bodies = {name: x.inertia for name, x in robot.links.items() if name not in kept and x.inertia is not None}
+    lost = {name: float(pi[0]) for name, pi in bodies.items() if pi[0] > 0}
+    what = f"{', '.join(map(repr, lost))} ({sum(lost.values()):.3g} kg)"
+    return [f"the chain to the tip {layout.tip!r} drops {what}; lock their joints to keep the mass"] if lost else []
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
@@ -444,202 +832,3 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
 def _possible(name: str, pi: np.ndarray) -> bool:
     """True if the inertia `pi` of a link is physically consistent within the tolerance."""
     return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
-
-
-def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
-    """Read a link. `moved` contains the links on moving joints; for other links, an all-zero `<inertial>` is allowed.
-
-    If `<inertial>` cannot be read, the error is stored with the link, and raised later only if the inertia has an effect.
-    """
-    name = attribute(node, "name", "a link")
-    if not inertials:
-        return Link(name, None, node)
-    try:
-        return _with_inertial(name, node, moved)
-    except ModelError as error:
-        return Link(name, None, node, Fault(error, False, node))
-
-
-def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
-    label = f"link {name!r}"
-    inertial = only_child(node, "inertial", label)
-    if inertial is None:
-        return Link(name, None, node)
-    mass_node, inertia_node = only_child(inertial, "mass", label), only_child(inertial, "inertia", label)
-    if mass_node is None or inertia_node is None:
-        missing = "mass" if mass_node is None else "inertia"
-        raise fail(
-            inertial, f"{label}: <inertial> needs <{missing}>; add it, or remove <inertial> for a link without mass"
-        )
-    mass = number(mass_node, "value", label)
-    moments = [number(inertia_node, key, label) for key in ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")]
-    about_com = np.array([mass, 0.0, 0.0, 0.0, *moments])
-    if name not in moved and not about_com.any():
-        return Link(name, None, node)
-    if np.abs(about_com).max() > LARGEST:
-        raise fail(inertial, f"{label}: {np.abs(about_com).max():g} is implausible for a rigid body; check the units")
-    fault = _fault(name, about_com, name in moved, mass_node, inertia_node)
-    return Link(name, move_inertia(about_com, origin_pose(inertial, label)), node, fault)
-
-
-def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Fault | None:
-    """Find the fault of an inertia `pi` about the centre of mass, if any. `moved`: the link is on a moving joint."""
-    mass = pi[0]
-    if mass < 0 or (mass == 0 and moved):
-        what = ModelError(f"link {name!r}: mass {mass:g} kg is not positive", "correct it, remove <inertial>")
-        return Fault(what, False, mass_node)
-    what = inertia_faults({name: pi}).get(name)
-    if what is not None:
-        return Fault(what, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
-    return Fault(ModelError(f"link {name!r} has an inertia, but no mass"), True, mass_node) if mass == 0 else None
-
-
-def _read_joint(node: Node, remarks: list[str], version: float) -> Joint:
-    name = attribute(node, "name", "a joint")
-    label = f"joint {name!r}"
-    kind = attribute(node, "type", label)
-    if kind not in (*_MOVING, "fixed"):
-        raise fail(node, f"{label}: joint type {kind!r} is not supported; use one of {', '.join(_MOVING)} and fixed")
-    ends = []
-    for tag in ("parent", "child"):
-        end = only_child(node, tag, label)
-        if end is None:
-            raise fail(node, f'{label} needs <{tag} link=".."/>')
-        ends.append(attribute(end, "link", label))
-    origin, meant_origin = origin_pose(node, label), origin_pose(node, label, meant=True)
-    # axis, limits and drive of a fixed joint are ignored
-    motion: dict[str, Node | None] = {
-        tag: only_child(node, tag, label) if kind != "fixed" else None
-        for tag in ("limit", "dynamics", "mimic", "jaxdyn")
-    }
-    axes: list[Node] = node.findall("axis") if kind != "fixed" else []  # type: ignore[assignment]
-    motion["axis"] = axes[0] if axes else None
-    if len(axes) > 1:
-        remarks.append(f"{label} has {len(axes)} <axis> elements; the first one is used")
-    axis = np.array(numbers(motion["axis"], "xyz", 3, label, (1.0, 0.0, 0.0) if motion["axis"] is None else None))
-    length = np.linalg.norm(axis)
-    if length < 1e-9:
-        raise fail(
-            node if motion["axis"] is None else motion["axis"], f"{label}: its axis is zero; specify a direction"
-        )
-    leaves, unset = _without_zeros(_limits(node, motion["limit"], kind, label, remarks, version))
-    for leaf, (tag, attribute_name) in DRIVES.items():
-        leaves[leaf] = number(motion[tag], attribute_name, label, JOINT_LEAVES[leaf])
-    if (width := leaves["friction.coulomb_velocity"]) <= 0:
-        raise fail(
-            node if motion["jaxdyn"] is None else motion["jaxdyn"],
-            f"{label}: coulomb_velocity {width:g} is not positive; it is the width of a smooth sign function",
-        )
-    follows = motion["mimic"]
-    if follows is not None and kind in ("planar", "floating"):
-        raise fail(follows, f"{label}: a {kind} joint cannot mimic another joint; remove <mimic>")
-    return Joint(
-        name=name,
-        kind=kind,
-        parent=ends[0],
-        child=ends[1],
-        origin=origin,
-        axis=axis / length,
-        leaves=leaves,
-        mimic=None
-        if follows is None
-        else (
-            attribute(follows, "joint", label),
-            number(follows, "multiplier", label, 1.0),
-            number(follows, "offset", label, 0.0),
-        ),
-        node=node,
-        meant=(meant_origin, meant_unit(axis)),
-        unset=unset if kind != "fixed" else (),
-    )
-
-
-def _limits(
-    joint: Node, node: Node | None, kind: str, label: str, remarks: list[str], version: float
-) -> dict[str, Any]:
-    """Read the limits of a joint as leaves. Very large numbers are read as infinity."""
-    if kind == "fixed":
-        return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
-    bounded = kind in ("revolute", "prismatic")
-    if node is None and bounded:
-        raise fail(
-            joint, f'{label}: a {kind} joint requires <limit lower=".." upper=".." effort=".." velocity=".."/>; add it'
-        )
-    inf, recent = float("inf"), version >= 1.2
-    values = [
-        number(node, "lower", label, None if recent else 0.0) if bounded else -inf,
-        number(node, "upper", label, None if recent else 0.0) if bounded else inf,
-        number(node, "velocity", label, None if bounded and not recent else inf),
-        number(node, "effort", label, None if bounded and not recent else inf),
-    ]
-    here = joint if node is None else node
-    lower, upper, velocity, effort = (np.copysign(inf, x) if abs(x) > LARGEST else x for x in values)
-    if lower > upper:
-        remarks.append(f"{label}: its lower limit {lower:g} exceeds its upper limit {upper:g}; both are ignored")
-        lower, upper = -inf, inf
-    if velocity < 0 or effort < 0:
-        raise fail(here, f"{label}: velocity and effort limits are magnitudes; {min(velocity, effort):g} is negative")
-    return {
-        "limits.position": (float(lower), float(upper)),
-        "limits.velocity": float(velocity),
-        "limits.effort": float(effort),
-    }
-
-
-def _without_zeros(limits: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Replace limits of zero that allow no motion by infinity, and return the names of those replaced.
-
-    CAD programs export zeros for limits that are not set. A torque limit of zero denotes a joint without a motor, unless both
-    other limits are zero.
-    """
-    unset = [name for name in ("position", "velocity") if not np.any(limits[f"limits.{name}"])]
-    unset += ["effort"] if len(unset) == 2 and limits["limits.effort"] == 0 else []
-    return {**limits, **{key: JOINT_LEAVES[key] for name in unset if (key := f"limits.{name}")}}, tuple(unset)
-
-
-def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:
-    """Read the pose in an element's `<origin>`, with R = Rz(yaw) Ry(pitch) Rx(roll). Without `<origin>`, it is the identity."""
-    origin = only_child(node, "origin", label)
-    zero = (0.0, 0.0, 0.0)
-    position = numbers(origin, "xyz", 3, label, zero)
-    if origin is not None and "quat_xyzw" in origin.attrib:
-        if "rpy" in origin.attrib:
-            raise fail(origin, f"{label}: <origin> has both rpy and quat_xyzw; remove one")
-        x, y, z, w = numbers(origin, "quat_xyzw", 4, label)
-        if (length := np.linalg.norm([w, x, y, z])) < 1e-9:
-            raise fail(origin, f"{label}: <origin> quat_xyzw is zero; specify a rotation (0 0 0 1 for none)")
-        turn = meant_rotation if meant else rotation_from_quaternion
-        return pose_of(turn(np.array([w, x, y, z]) / length), position)
-    rpy = np.array([meant_angle(x) if meant else x for x in numbers(origin, "rpy", 3, label, zero)])
-    return pose_of(rotation_from_rpy(np.cos(rpy), np.sin(rpy)), position)
-
-
-def _check_xacro(node: Node) -> None:
-    """Raise an error if a xacro element stands for links, joints or their numbers; elsewhere, it is ignored."""
-    for child in node:
-        if not isinstance(child, Node):
-            continue
-        if str(child.tag).startswith("xacro:"):
-            raise fail(
-                child,
-                f"<{child.tag}> is a xacro element, not URDF; run xacro on the file first: xacro FILE > robot.urdf",
-            )
-        if child.tag in ("link", "joint", "inertial"):
-            _check_xacro(child)
-
-
-def _version(root: Node) -> float:
-    """Version of the URDF format that a document declares; quaternions need 1.1."""
-    try:
-        version = float(root.get("version", "1.0"))
-    except ValueError:
-        raise fail(root, f"<robot> version={root.get('version')!r} is not a version of URDF, such as 1.0") from None
-    if version < 1.1:
-        for node in root.iter("origin"):
-            if "quat_xyzw" in node.attrib:
-                raise fail(
-                    node,  # type: ignore[arg-type]
-                    f"<origin> quat_xyzw needs URDF 1.1, but the file declares {version:.1f}, in which other readers ignore it",
-                    'write <robot version="1.1" ..>, or the rotation as rpy',
-                )
-    return version

@@ -1,37 +1,29 @@
-"""Write chains as new URDF files: `to_urdf`, `save_urdf`.
+"""Write chains as URDF: `to_urdf` and `save_urdf` write new files, and `update_urdf` writes identified parameters to a copy of
+the file from which the chain was loaded.
 
-`update_urdf`: write identified parameters to a copy of the URDF file from which a chain was loaded."""
+Numbers are written with the fewest digits that reproduce them in the chain's type, so that a file written from a loaded chain
+has the numbers of the original file.
+"""
 
+import dataclasses
 import os
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import DTypeLike
 
 from ..errors import ModelError
-from ..model.chain import Chain
-from ..spatial.host import pose_of
+from ..model.build import EARTH, JOINT_LEAVES, SLIGHTLY, inertia_faults
+from ..model.chain import Chain, named_leaves
+from ..spatial.host import Values, move_inertia, pose_of, rotation_from_rpy, rpy_of
 from .files import read_bytes, write_whole
-from .urdf import FREE, Arrangement, arrange, chain_arrays, parse_robot
-from .urdf_document import (
-    DRIVES,
-    HEAD,
-    arrays_of,
-    check_consistent,
-    check_writable,
-    fresh,
-    insert,
-    remove,
-    set_drive,
-    set_gravity,
-    set_inertial,
-    set_origin,
-    shortest,
-    written,
-)
+from .urdf import DRIVES, FREE, MOMENTS, Layout, Options, arrange, fresh, parse_robot
+
+_HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 
 
 def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
@@ -109,7 +101,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
         parent = name_of(i, f"frame {frame!r}")
         _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", (parent, frame), pose, chain.dtype)
     ET.indent(robot)
-    text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
+    text = _HEAD + ET.tostring(robot, encoding="unicode") + "\n"
     parse_robot(text, "the URDF to be written")  # raises an error if a name is invalid in XML
     if not allow_nonphysical:
         check_consistent(chain)
@@ -229,9 +221,6 @@ def _joint(
     return node
 
 
-# -- update
-
-
 def update_urdf(
     source_path: str | os.PathLike[str],
     chain: Chain,
@@ -252,13 +241,9 @@ def update_urdf(
     Everything else is unchanged, for example names, comments, base links, and branches outside the chain.
 
     Args:
-        source_path: the URDF file from which the chain was loaded.
-        chain: the identified chain.
+        source_path: the file from which the chain was loaded, with the same `lock`, `tip`, `floating_base` and
+            `ignore_mimic` as here.
         path: the file to write, which may be `source_path`.
-        lock: as passed to `load`.
-        tip: as passed to `load`.
-        floating_base: as passed to `load`.
-        ignore_mimic: as passed to `load`.
         allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
@@ -274,12 +259,12 @@ def update_urdf(
             - the file cannot be written.
     """
     source = os.fspath(source_path)
+    options = Options(lock, tip, floating_base, ignore_mimic)
     robot = parse_robot(read_bytes(source_path), source, inertials=False)  # inertias are replaced
-    parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
-    layout = parts.layout
+    layout = arrange(robot, options)
     arrays = arrays_of(chain)
     check_writable(chain)
-    _check_layout(source, chain, parts)
+    _check_layout(source, chain, layout)
     strange = set(chain.frame_names) - set(layout.frames)
     if strange:
         raise ModelError(
@@ -315,17 +300,16 @@ def update_urdf(
     set_gravity(robot.document.root, arrays["gravity"])
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")
-    text = HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"
-    again = arrange(parse_robot(text, source, inertials=False), None, tip, floating_base, ignore_mimic)
+    text = _HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"
+    again = arrange(parse_robot(text, source, inertials=False), dataclasses.replace(options, lock=None))
     _check_same(source, chain, arrays, again)
     if not allow_nonphysical:
         check_consistent(chain)
     write_whole(path, text)
 
 
-def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
+def _check_layout(source: str, chain: Chain, layout: Layout) -> None:
     """Raise an error if the joints, links or couplings of a chain differ from those in the file."""
-    layout = parts.layout
     advice = "pass the file, lock=, tip=, floating_base= and ignore_mimic= with which the chain was loaded"
     for kind, ours, theirs in (
         ("joints", chain.joint_names, tuple(joint.name for joint in layout.joints)),
@@ -335,25 +319,24 @@ def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
             raise ModelError(
                 f"{source}: the file has the moving {kind} {', '.join(theirs)}, but the chain has {', '.join(ours)}; {advice}"
             )
-    if (chain.topology.parents, chain.topology.quaternion_joints) != (layout.parents, parts.quaternion_joints):
+    if (chain.topology.parents, chain.topology.quaternion_joints) != (layout.parents, layout.quaternion_joints):
         raise ModelError(f"{source}: the links of the chain are connected differently from those in the file; {advice}")
-    if (chain.coupling is None) != (parts.coupling is None):
+    if (chain.coupling is None) != (layout.coupling is None):
         where = "the file" if chain.coupling is None else "the chain"
         raise ModelError(f"{source}: only {where} has joints that mimic others; {advice}")
 
 
-def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], parts: Arrangement) -> None:
+def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], layout: Layout) -> None:
     """Raise an error if the updated file, apart from inertias, would not describe the chain."""
-    layout = parts.layout
     tolerance = max(1e-12, 1e2 * float(np.finfo(chain.dtype).eps))
     pairs = [
         (key, name, arrays[key][i], written[i])
-        for key, written in chain_arrays(layout).items()
+        for key, written in layout.arrays().items()
         if key != "inertia"
         for i, name in enumerate(chain.joint_names)
     ]
-    if chain.coupling is not None and parts.coupling is not None:
-        both = (np.column_stack([x.matrix, x.offset]) for x in (chain.coupling, parts.coupling))
+    if chain.coupling is not None and layout.coupling is not None:
+        both = (np.column_stack([x.matrix, x.offset]) for x in (chain.coupling, layout.coupling))
         pairs += [("coupling", *rows) for rows in zip(chain.joint_names, *both, strict=True)]
     poses = np.asarray(chain.frame_poses).astype(float)
     for frame, i, pose in zip(chain.frame_names, chain.topology.frame_links, poses, strict=True):
@@ -374,3 +357,162 @@ def _keep_meshes(root: ET.Element, before: str, after: str) -> None:
         name = element.get("filename") if element.tag in ("mesh", "texture") else None
         if name and "://" not in name and not os.path.isabs(name):
             element.set("filename", os.path.relpath(os.path.join(before, name), after or "."))
+
+
+# -- elements
+
+
+def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
+    """Return the leaves of a chain by name, in float64."""
+    if chain.inertia.ndim != 2:
+        raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
+    return {name: shortest(x) if decimals else np.asarray(x, float) for name, x in named_leaves(chain).items()}
+
+
+def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
+    """Round numbers to the fewest digits that reproduce them in a dtype (by default, their own)."""
+    given = np.asarray(values)
+    given = given if dtype is None else given.astype(dtype)
+    if given.dtype == np.float64:
+        return given
+    return np.array([float(str(x)) for x in given.ravel()], float).reshape(given.shape)
+
+
+def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.ndarray:
+    """Round numbers to the fewest significant digits for which `fits` is true, or leave them unchanged if it never is."""
+    for digits in range(16):
+        rounded = np.array([float(f"{x:.{digits}e}") for x in values])
+        if fits(rounded):
+            return rounded
+    return values
+
+
+def check_writable(chain: Chain) -> None:
+    """Raise an error if URDF cannot represent the chain."""
+    for link, size in chain.topology.quaternion_joints:
+        if size == 3:
+            raise ModelError(f"joint {chain.joint_names[link]!r} is spherical; URDF has no such joint")
+    if chain.transmission is not None:
+        driven = np.flatnonzero(np.any(np.asarray(chain.transmission.matrix), axis=0))
+        where = f" (it drives {chain.joint_names[driven[0]]!r})" if len(driven) else ""
+        raise ModelError(f"the chain has a transmission{where}, which URDF cannot represent; use armature= instead")
+    if chain.base_pose is not None:
+        raise ModelError("the chain has a base_pose, which URDF cannot represent; include it in the joints at the base")
+
+
+def check_consistent(chain: Chain, advice: str = "write them unchanged with allow_nonphysical=True") -> None:
+    """Raise an error if an inertia of a chain is physically inconsistent."""
+    inertia = dict(zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True))
+    reasons = inertia_faults({link: pi for link, pi in inertia.items() if np.all(np.isfinite(pi))}, SLIGHTLY)
+    if reasons:
+        first, *others = reasons
+        more = f" (also for {', '.join(others)})" if others else ""
+        raise ModelError(
+            f"{reasons[first].fault}; this is impossible for a rigid body{more}, and other programs reject or misread such a "
+            f"file. Make the inertias physically consistent, or {advice}"
+        )
+
+
+def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype: DTypeLike = np.float64) -> None:
+    """Set a link's `<inertial>` to numbers that reproduce the parameters `pi` in a dtype, or remove it if `pi` is zero."""
+    old = link.find("inertial")
+    if not np.any(pi):
+        remove(link, {"inertial"})
+        return
+    with np.errstate(all="ignore"):
+        com = pi[1:4] / pi[0] if pi[0] != 0 else np.zeros(3)
+        about_com = move_inertia(pi, pose_of(translation=-com))
+        about_com[1:4] = 0
+        error = np.abs(move_inertia(about_com, pose_of(translation=com)) - pi).max()
+    if np.all(np.isfinite(pi)) and not error <= 1e-9 * np.abs(pi).max():
+        raise ModelError(
+            f"link {name!r}: mass {pi[0]:g} kg with first moment {np.linalg.norm(pi[1:4]):g} kg m cannot be "
+            "written as mass and centre of mass, as URDF requires; use parameters in which the link has mass"
+        )
+    if np.all(np.isfinite(pi)):
+        com, about_com[4:] = _fewest_digits_of(pi, com, np.dtype(dtype))
+    node = insert(link, "inertial", 0) if old is None else old
+    for child in list(node):
+        node.remove(child)
+    label = f"the inertia of link {name!r}"
+    ET.SubElement(node, "origin", xyz=written(com, label), rpy="0 0 0")
+    ET.SubElement(node, "mass", value=written(pi[:1], label))
+    ET.SubElement(node, "inertia", {key: written([x], label) for key, x in zip(MOMENTS, about_com[4:], strict=True)})
+    ET.indent(node, level=2)
+
+
+def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Centre of mass, and inertia about it, with the fewest digits that reproduce the inertial parameters in a dtype."""
+
+    def moved(moments: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        return move_inertia(np.array([pi[0], 0, 0, 0, *moments]), pose_of(translation=centre))
+
+    same = lambda back, part: np.array_equal(back[part].astype(dtype), pi[part].astype(dtype))
+    first, second = slice(1, 4), slice(4, 10)
+    com = fewest_digits(com, lambda x: same(moved(np.zeros(6), x), first))
+    moments = pi[second] - moved(np.zeros(6), com)[second]
+    return com, fewest_digits(moments, lambda x: same(moved(x, com), second))
+
+
+def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
+    """Set the `<dynamics>` and `<jaxdyn>` elements of a joint. Default values are omitted."""
+    for leaf, (tag, key) in DRIVES.items():
+        element, value = node.find(tag), arrays[leaf][i]
+        if value != shortest(JOINT_LEAVES[leaf], chain.dtype):
+            element = insert(node, tag) if element is None else element
+            element.set(key, written([value], f"{leaf} of joint {joint!r}"))
+        elif element is not None:
+            element.attrib.pop(key, None)
+            if not element.attrib:
+                remove(node, {tag})
+
+
+def set_gravity(robot: ET.Element, gravity: Float[np.ndarray, "3"]) -> None:
+    """Set the `<jaxdyn gravity>` element of a robot, or remove it if gravity has its default value."""
+    element = robot.find("jaxdyn")
+    if not np.array_equal(gravity, np.array(EARTH)):
+        element = insert(robot, "jaxdyn", 0) if element is None else element
+        element.set("gravity", written(gravity, "gravity"))
+    elif element is not None:
+        remove(robot, {"jaxdyn"})
+
+
+def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:
+    """Set xyz and rpy to numbers that reproduce the pose in a dtype."""
+    r = pose[:3, :3]
+    same = lambda x: np.array_equal(rotation_from_rpy(np.cos(x), np.sin(x)).astype(dtype), r.astype(dtype))
+    origin.set("xyz", written(shortest(pose[:3, 3], dtype), f"the origin of {label}"))
+    origin.set("rpy", written(fewest_digits(rpy_of(r), same), f"the rotation of {label}"))
+
+
+def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element:
+    """Insert a child element on a line of its own, indented like its siblings."""
+    node = parent.makeelement(tag, {})
+    index = len(parent) if index is None else index
+    inner = parent.text if len(parent) and parent.text and not parent.text.strip() else "\n    "
+    if index == 0:
+        parent.text, node.tail = inner, inner if len(parent) else "\n  "
+    else:
+        parent[index - 1].tail, node.tail = inner, parent[index - 1].tail
+    parent.insert(index, node)
+    return node
+
+
+def remove(parent: ET.Element, tags: Container[str]) -> None:
+    """Remove children by tag, and preserve the white space before the next sibling."""
+    for child in [c for c in parent if c.tag in tags]:
+        index = list(parent).index(child)
+        if index == len(parent) - 1:
+            if index:
+                parent[index - 1].tail = child.tail
+            else:
+                parent.text = child.tail
+        parent.remove(child)
+
+
+def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URDF") -> str:
+    """Format finite numbers as text, with all digits."""
+    numbers = [float(x) + 0.0 for x in values]
+    if not np.all(np.isfinite(numbers)):
+        raise ModelError(f"{label} is {numbers}, not finite; {form} cannot represent it")
+    return " ".join(map(repr, numbers))
