@@ -1,7 +1,14 @@
-"""Files of all kinds: read whole, written whole or not at all, and XML with the line of every element for messages."""
+"""What all kinds of files share.
+
+Files are read whole, and written whole or not at all. Files with a header are one line of JSON with a checksum, followed by
+bytes, usually arrays. XML is parsed with the line of every element, for messages.
+"""
 
 import dataclasses
 import glob
+import hashlib
+import io
+import json
 import math
 import os
 import platform
@@ -9,8 +16,12 @@ import re
 import shutil
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from xml.parsers import expat
+
+import numpy as np
 
 from ..errors import JaxdynError, ModelError, OutputError
 
@@ -50,6 +61,47 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[
     except (OSError, ValueError) as found:  # ValueError: a path with a null character
         reason = getattr(found, "strerror", None) or found
         raise error(f"cannot be written: {reason}", "check the folder and its permissions", place=path) from None
+
+
+def write_headed(
+    path: str | os.PathLike[str], header: Mapping[str, Any], content: bytes, error: type[JaxdynError] = ModelError
+) -> None:
+    """Write a file of one line of JSON, to which the checksum of the whole file is added, followed by bytes."""
+    line = json.dumps({**header, "sha256": checksum(header, content)}).encode()
+    write_whole(path, line + b"\n" + content, error)
+
+
+def read_headed(
+    path: str | os.PathLike[str], kind: str, error: type[JaxdynError] = ModelError
+) -> tuple[dict[str, Any], bytes]:
+    """Read a file written by `write_headed`, without checking it; the header of a file of another kind is empty."""
+    line, _, content = read_bytes(path, kind, error).partition(b"\n")
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError):
+        header = {}
+    return header if isinstance(header, dict) else {}, content
+
+
+def checksum(header: Mapping[str, Any], content: bytes) -> str:
+    """Checksum of the contents of the first line and the bytes after it; in version 1 of a format, only of these bytes."""
+    said = {key: value for key, value in header.items() if key != "sha256"}
+    text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
+    return hashlib.sha256(text + content).hexdigest()
+
+
+def packed(arrays: Iterable[Any]) -> bytes:
+    """Arrays one after the other, each in NumPy's `.npy` format."""
+    body = io.BytesIO()
+    for array in arrays:
+        np.save(body, np.asarray(array), allow_pickle=False)
+    return body.getvalue()
+
+
+def unpacked(content: bytes, count: int) -> list[np.ndarray]:
+    """The first `count` arrays in bytes from `packed`."""
+    body = io.BytesIO(content)
+    return [np.load(body, allow_pickle=False) for _ in range(count)]
 
 
 def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...] = ()) -> None:

@@ -6,9 +6,6 @@ the format, names and parents, and the name, shape and type of every leaf, so th
 """
 
 import dataclasses
-import hashlib
-import io
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +29,7 @@ from ..model.chain import (
     Transmission,
     named_leaves,
 )
-from .files import read_bytes, write_whole
+from .files import checksum, packed, read_headed, unpacked, write_headed
 
 FORMAT = "jaxdyn model"
 # All versions can be read. In version 1, the checksum covers only the arrays. In versions 1 and 2, leaves have other names. In
@@ -95,10 +92,7 @@ def write_model(
     """
     further = {f"{BEYOND}{name}": array for name, array in (arrays or {}).items()}
     leaves = _leaves(named_leaves(chain) | further)
-    body = io.BytesIO()
-    for array in leaves.values():
-        np.save(body, array, allow_pickle=False)
-    content = body.getvalue()
+    content = packed(leaves.values())
     header = {
         "format": FORMAT,
         "version": VERSION if further or beyond else VERSION_OF_CHAINS,
@@ -110,8 +104,7 @@ def write_model(
     }
     if further or beyond:
         header["beyond"] = dict(beyond or {})
-    header["sha256"] = checksum(header, content)
-    write_whole(path, json.dumps(header).encode() + b"\n" + content)
+    write_headed(path, header, content)
 
 
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
@@ -148,7 +141,7 @@ def read_model(
     name = os.fspath(path)
     header, content = _parts_of(path, name)
     try:
-        arrays = _arrays(header, io.BytesIO(content), name, dtype)
+        arrays = _arrays(header, content, name, dtype)
         further = {key.removeprefix(BEYOND): arrays.pop(key) for key in list(arrays) if key.startswith(BEYOND)}
         fields = {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])}
         return _rebuilt(Chain, fields), dict(header.get("beyond", {})), further
@@ -158,9 +151,10 @@ def read_model(
         raise ModelError(f"{name}: the first line does not describe a model: was it edited by hand?") from None
 
 
-def _arrays(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> dict[str, Any]:
+def _arrays(header: Mapping[str, Any], content: bytes, name: str, dtype: DTypeLike | None) -> dict[str, Any]:
     """Read all leaves, by their current names."""
-    held = {leaf["name"]: np.load(body, allow_pickle=False) for leaf in header["leaves"]}
+    names = [leaf["name"] for leaf in header["leaves"]]
+    held = dict(zip(names, unpacked(content, len(names)), strict=True))
     if dtype is not None:
         held = {key: array.astype(jnp.dtype(dtype), copy=False) for key, array in held.items()}
     double = any(array.dtype == np.float64 for array in held.values())
@@ -234,14 +228,12 @@ def _leaves(named: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], bytes]:
     """Read and check the header and the bytes of the leaves."""
-    line, _, content = read_bytes(path, "model file").partition(b"\n")
-    try:
-        header = json.loads(line)
-        known = header["format"] == FORMAT and isinstance(header["bytes"], int)
-        expected, digest = header["bytes"], checksum(header, content) if header["version"] in _READ else ""
-    except (ValueError, KeyError, TypeError, RecursionError):
-        known, header, expected, digest = False, {}, 0, ""
-    if not known:
+    header, content = read_headed(path, "model file")
+    if (
+        header.get("format") != FORMAT
+        or not isinstance(expected := header.get("bytes"), int)
+        or "version" not in header
+    ):
         raise ModelError(
             f"{name}: this is not a model written by save_model, or its first line was truncated or changed; URDF and MJCF "
             "files are read by load, and exported functions by load_exported"
@@ -257,16 +249,9 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
             f"{name}: the file is truncated: it contains {len(content)} of {expected} bytes of numbers; copy it again, or save "
             "the model again with save_model"
         )
-    if len(content) > expected or digest != header.get("sha256"):
+    if len(content) > expected or checksum(header, content) != header.get("sha256"):
         raise ModelError(
             f"{name}: the checksum differs from the one in the first line: the file was modified or damaged; copy it again (in "
             "binary mode), or save the model again with save_model"
         )
     return header, content
-
-
-def checksum(header: Mapping[str, Any], content: bytes) -> str:
-    """Checksum of the contents of the first line and the bytes after it; in version 1 of a format, only of these bytes."""
-    said = {key: value for key, value in header.items() if key != "sha256"}
-    text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
-    return hashlib.sha256(text + content).hexdigest()
