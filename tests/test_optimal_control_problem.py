@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from jaxdyn.trajectory import Status
-from jaxdyn.trajectory.problem import holding_torque, status_of_problem
+from jaxdyn.trajectory.dependence import dependence
+from jaxdyn.trajectory.problem import holding_torque, on_forces, status_of_problem
 
 ROBOT = jaxdyn.textbook.planar_elbow()
 STEPS, DT = 4, 0.05
@@ -208,3 +209,58 @@ def test_a_floating_base_has_no_torque():
     np.testing.assert_array_equal(limits[:6], 0)
     effort = np.asarray(robot.limits.effort)[6:]
     np.testing.assert_array_equal(limits[6:], 0.5 * np.stack([-effort, effort], axis=1))
+
+
+def depends(function, kind=jaxdyn.trajectory.UserConstraint, name="value", data=None):
+    """The entries of (q, v, tau, tau_before, ground) on which each value depends, as tuples of indices into all of them."""
+    found = dependence(kind(function, data), name, ROBOT, jnp.float64, grounded=True)
+    return [tuple(np.flatnonzero(row).tolist()) for row in np.concatenate(found, axis=1)]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda chain, knot, data: 2 * knot.q - data, [(0,), (1,)]),
+        (lambda chain, knot, data: knot.q[jnp.array([1, 0])], [(1,), (0,)]),
+        (lambda chain, knot, data: knot.q[::-1] * knot.tau[0], [(1, 4), (0, 4)]),
+        (lambda chain, knot, data: jnp.concatenate([jnp.abs(knot.v), 0 * knot.tau[1:]]), [(2,), (3,), (5,)]),
+        (lambda chain, knot, data: jnp.where(knot.tau_before > 0, 1.0, jnp.zeros(2)), [(6,), (7,)]),
+        (lambda chain, knot, data: jnp.stack([knot.ground[2], knot.t]), [(10,), ()]),
+        (lambda chain, knot, data: jnp.ones((1, 2)) @ knot.v, [(2, 3)]),
+        (lambda chain, knot, data: jnp.tile(jax.jit(jnp.sin)(knot.q), 2)[1:3], [(1,), (0,)]),
+    ],
+)
+def test_the_entries_on_which_a_function_depends_are_found_from_its_program(function, expected):
+    assert depends(function, data=jnp.ones(2)) == expected
+
+
+def test_an_unknown_index_counts_as_any_index():
+    both = (0, 1)
+    assert depends(lambda chain, knot, data: knot.q[data], data=jnp.array([1])) == [both]
+
+
+def test_a_torque_constraint_whose_slope_is_zero_at_rest_is_found():
+    square = jaxdyn.trajectory.UserConstraint(lambda chain, knot, data: jnp.append(knot.tau**2 - 4, knot.q[0]))
+    _, below = on_forces(a_problem(), (square,))
+    assert below.tolist() == [True, True, False]
+
+
+def test_a_user_s_cost_of_the_previous_torques_is_found():
+    rate = jaxdyn.trajectory.UserCost(lambda chain, knot, data: knot.tau - knot.tau_before)
+    problem = a_problem()
+    assert dataclasses.replace(problem, running=(rate,)).has_torque_rate
+    assert not dataclasses.replace(problem, running=problem.running[:2]).has_torque_rate
+
+
+def test_a_cost_or_constraint_that_contradicts_its_base_class_is_refused():
+    with pytest.raises(jaxdyn.TrajectoryError, match="defines value, but it has a residual"):
+
+        class Bent(jaxdyn.trajectory.StateCost):
+            def value(self, chain, knot):
+                return knot.q[0]
+
+    with pytest.raises(jaxdyn.TrajectoryError, match="inherits pinned from PositionLimits"):
+
+        class Shifted(jaxdyn.trajectory.PositionLimits):
+            def value(self, chain, knot):
+                return knot.q - self.upper

@@ -147,7 +147,7 @@ def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
 
 
 @pytest.mark.ci
-def test_diagonal_hessians_are_those_of_gauss_and_newton(monkeypatch):
+def test_a_diagonal_hessian_equals_the_dense_one():
     limits = (
         jaxdyn.trajectory.PositionLimits(jnp.array([-0.3, -0.2]), jnp.array([0.4, 0.1])),
         jaxdyn.trajectory.VelocityLimits(jnp.array([0.1]), (1,)),
@@ -164,10 +164,30 @@ def test_diagonal_hessians_are_those_of_gauss_and_newton(monkeypatch):
 
     short = jax.jit(model)(problem, guess)
     assert isinstance(short.cost, DiagonalCost)
-    monkeypatch.setattr(jaxdyn.trajectory.StateCost, "is_diagonal", False)
-    long = jax.jit(lambda *x: model(*x))(problem, guess)
+    # a cost without effect whose entries depend on two coordinates
+    joint = jaxdyn.trajectory.UserCost(lambda chain, knot, data: 0 * (knot.q[:1] + knot.q[1:]))
+    long = jax.jit(model)(dataclasses.replace(problem, running=(*problem.running, joint)), guess)
     assert not isinstance(long.cost, DiagonalCost)
     assert_allclose(short.dense().cost, long.cost, atol=1e-12)
+
+
+class Difference(jaxdyn.trajectory.StateCost):
+    """The cost of a state and of the difference between neighbouring positions."""
+
+    def residual(self, chain, knot):
+        return jnp.concatenate([super().residual(chain, knot), 3.0 * jnp.diff(knot.q)])
+
+
+@pytest.mark.ci
+def test_the_hessian_of_a_subclass_with_another_residual_is_not_diagonal():
+    problem = arm_problem(steps=3)
+    problem = dataclasses.replace(problem, running=(Difference(jnp.zeros(2), jnp.zeros(2)),))
+    motion = jaxdyn.trajectory.stationary_guess(problem)
+    penalty = Penalty((jnp.zeros((4, 0)), jnp.zeros(0)), jnp.asarray(1.0), jnp.ones((4, 0)))
+    lq = jax.jit(linearised)(problem, motion, jnp.zeros((3, 4)), penalty).dense()
+    expected = np.diag([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
+    expected[:2, :2] += 9 * np.array([[1, -1], [-1, 1]])
+    assert_allclose(lq.cost[0, :, :-1], problem.dt * expected, atol=1e-12)
 
 
 @pytest.mark.ci

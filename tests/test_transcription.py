@@ -1,7 +1,6 @@
 """Collocation and inverse dynamics against closed forms, each other, rollouts and shooting."""
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -62,8 +61,6 @@ def test_least_effort_of_sliding_joints():
 
 class GroundForce(jaxdyn.trajectory.Constraint):
     """Some components of the ground's wrench are at most a number."""
-
-    of_ground_reaction: ClassVar[bool] = True
 
     def value(self, chain, knot):
         return knot.ground[jnp.array([2, 4])] - 3.0

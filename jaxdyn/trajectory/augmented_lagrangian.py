@@ -11,12 +11,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..model.chain import Chain
 from .constraints import Constraint
 from .knot import Knot
-from .problem import OptimalControlProblem, constraint_values, knots_of
+from .problem import OptimalControlProblem, constraint_values, knots_of, on_forces
 from .solution import Trajectory, at
 
 GROWTH = 10.0  # growth factor of the weight if the violation remains above a quarter of its previous value
@@ -77,16 +78,11 @@ def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
 
 
 def no_penalty(problem: OptimalControlProblem, trajectory: Trajectory, weight: float | Array) -> Penalty:
-    """A penalty with zero multipliers.
-
-    The constraints that depend on torques are identified by evaluating all constraints with torques of NaN.
-    """
-    knots = knots_of(problem, trajectory)
-    values = constraint_rows(problem, knots)
-    unknown = constraint_rows(problem, knots._replace(tau=jnp.full_like(knots.tau, jnp.nan)))
-    on_torque = jnp.isnan(unknown.running)
+    """A penalty with zero multipliers."""
+    values = constraint_rows(problem, knots_of(problem, trajectory))
+    on_torque = jnp.asarray(np.concatenate(on_forces(problem, problem.constraints)))
     k = jnp.arange(problem.steps + 1)[:, None]
-    counted = jnp.where(on_torque, k < problem.steps, k > 0).astype(values.running.dtype)
+    counted = jnp.where(on_torque[None], k < problem.steps, k > 0).astype(values.running.dtype)
     weight = jnp.asarray(weight, values.running.dtype)
     return Penalty((jnp.zeros_like(values.running), jnp.zeros_like(values.terminal)), weight, counted)
 

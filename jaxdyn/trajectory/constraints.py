@@ -2,8 +2,8 @@
 
 The contact wrench cone of a rectangular sole: limits on the ground reaction wrench at a foot, as a constraint."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from ..model.chain import Chain
 from ..model.compiled import layout
 from ..model.configuration import difference
 from ..spatial.se3 import adjoint, pose_inverse, pose_log
-from .knot import Knot, as_floats, as_floats_or_none, coincide, reference_at
+from .knot import Knot, as_floats, as_floats_or_none, coincide, one_per_knot, reference_at
 
 Kind = Literal["equality", "inequality"]
 _FAR = 1e4  # substitute for the missing side of a one-sided limit [rad or m]
@@ -34,11 +34,16 @@ class Constraint(eqx.Module):
         TrajectoryError: `kind` is neither "equality" nor "inequality".
     """
 
-    # True if each value depends on a single entry of (q, v, tau), as in `Cost`
-    is_diagonal: ClassVar[bool] = False
-    of_ground_reaction: ClassVar[bool] = False  # True if the values depend on `Knot.ground`
-    per_knot: ClassVar[Mapping[str, int]] = {}  # as in `Cost`
     kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        pinned = next(base for base in cls.__mro__ if "pinned" in vars(base))
+        if "value" in vars(cls) and pinned not in (cls, Constraint):
+            raise TrajectoryError(
+                f"{cls.__name__} defines value, but inherits pinned from {pinned.__name__}, whose values differ",
+                "define pinned as well",
+            )
 
     def __check_init__(self) -> None:
         if self.kind not in ("equality", "inequality"):
@@ -62,7 +67,6 @@ class PositionLimits(Constraint):
         entries: indices of the limited entries of q; None: all entries.
     """
 
-    is_diagonal: ClassVar[bool] = True
     lower: Float[Array, " k"] = eqx.field(converter=as_floats)
     upper: Float[Array, " k"] = eqx.field(converter=as_floats)
     entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
@@ -83,7 +87,6 @@ class VelocityLimits(Constraint):
         entries: indices of the limited entries of v; None: all entries.
     """
 
-    is_diagonal: ClassVar[bool] = True
     limit: Float[Array, " k"] = eqx.field(converter=as_floats)
     entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
@@ -103,10 +106,8 @@ class StateConstraint(Constraint):
         v: desired velocities v_d, constant or one row per knot [rad/s or m/s]; None: velocities are free.
     """
 
-    is_diagonal: ClassVar[bool] = True
-    per_knot: ClassVar[Mapping[str, int]] = {"q": 1, "v": 1}
-    q: Float[Array, "*knots nq"] | None = eqx.field(converter=as_floats_or_none, default=None)
-    v: Float[Array, "*knots nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    q: Float[Array, "*knots nq"] | None = eqx.field(metadata=one_per_knot(1), converter=as_floats_or_none, default=None)
+    v: Float[Array, "*knots nv"] | None = eqx.field(metadata=one_per_knot(1), converter=as_floats_or_none, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
@@ -130,8 +131,7 @@ class PoseConstraint(Constraint):
         directions: indices of the constrained components of the twist (0 to 2 rotation, 3 to 5 translation); None: all six.
     """
 
-    per_knot: ClassVar[Mapping[str, int]] = {"target": 2}
-    target: Float[Array, "*knots 4 4"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 4 4"] = eqx.field(metadata=one_per_knot(2), converter=as_floats)
     frame: str | None = eqx.field(static=True, default=None)
     directions: tuple[int, ...] | None = eqx.field(static=True, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
@@ -150,8 +150,7 @@ class PointConstraint(Constraint):
         frame: name of the link or frame; None: the chain's tip.
     """
 
-    per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
-    target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 3"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
     frame: str | None = eqx.field(static=True, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
 
@@ -290,7 +289,6 @@ class ContactWrenchCone(Constraint):
         least_force: smallest normal force [N].
     """
 
-    of_ground_reaction: ClassVar[bool] = True
     frame: str = eqx.field(static=True)
     lower: Float[Array, "2"] = eqx.field(converter=as_floats)
     upper: Float[Array, "2"] = eqx.field(converter=as_floats)

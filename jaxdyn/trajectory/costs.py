@@ -1,7 +1,7 @@
 """Costs of a motion: sums of 1/2 |residual|^2 over knots. Weights and targets are pytree leaves."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,33 +12,45 @@ from ..errors import TrajectoryError
 from ..model.chain import Chain
 from ..model.configuration import difference
 from ..spatial.se3 import pose_inverse, pose_log
-from .knot import Knot, as_floats, reference_at
+from .knot import Knot, as_floats, one_per_knot, reference_at
 
 
 class Cost(eqx.Module):
     """A cost l(knot) = 1/2 |r(knot)|^2, whose residual r is defined by a subclass.
 
-    Gauss-Newton methods approximate the Hessian by J_r^T J_r, where J_r is the Jacobian of r. A running cost is multiplied
-    by dt and summed over knots 0 ... steps - 1; a terminal cost is evaluated at the last knot.
+    A subclass defines `residual`, or `value` if the cost is no sum of squares. Gauss-Newton methods approximate the Hessian by
+    J_r^T J_r, where J_r is the Jacobian of r; for a cost defined by `value`, they use the exact Hessian, made positive
+    semidefinite if necessary. On which entries of the knot a cost depends is found by tracing it. A running cost is
+    multiplied by dt and summed over knots 0 ... steps - 1; a terminal cost is evaluated at the last knot.
     """
 
-    of_torque_rate: ClassVar[bool] = False  # True if the cost depends on `tau_before`
-    is_scalar: ClassVar[bool] = False  # True if the cost has a value but no residual
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "value" in vars(cls) and _has_residual(cls):
+            raise TrajectoryError(
+                f"{cls.__name__} defines value, but it has a residual, which solvers would minimise instead",
+                "define residual alone, or derive the class from Cost and define value alone",
+            )
 
-    # True if each entry of the residual depends on a single entry of (q, v, tau) when all joints are ordinary, so that
-    # J_r^T J_r is diagonal; must be False in subclasses with other residuals
-    is_diagonal: ClassVar[bool] = False
-    # attributes that may also have one row per knot, with their number of dimensions without the knot axis
-    per_knot: ClassVar[Mapping[str, int]] = {}
+    @property
+    def has_residual(self) -> bool:
+        """False for a cost that is defined by `value`."""
+        return _has_residual(type(self))
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         """The residual r(knot), including weights."""
-        raise NotImplementedError
+        raise TrajectoryError(
+            f"{type(self).__name__} has no residual; for Gauss-Newton methods, write it as a UserCost"
+        )
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, ""]:
         """The cost l(knot)."""
         r = self.residual(chain, knot)
         return 0.5 * jnp.sum(r * r)
+
+
+def _has_residual(kind: type) -> bool:
+    return next(base for base in kind.__mro__ if "residual" in vars(base)) is not Cost
 
 
 class StateCost(Cost):
@@ -54,10 +66,8 @@ class StateCost(Cost):
         velocity_weight: weight w_v, one per coordinate or one for all [s/rad or s/m].
     """
 
-    is_diagonal: ClassVar[bool] = True
-    per_knot: ClassVar[Mapping[str, int]] = {"q": 1, "v": 1}
-    q: Float[Array, "*knots nq"] = eqx.field(converter=as_floats)
-    v: Float[Array, "*knots nv"] = eqx.field(converter=as_floats)
+    q: Float[Array, "*knots nq"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
+    v: Float[Array, "*knots nv"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
     position_weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
     velocity_weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
 
@@ -75,10 +85,8 @@ class TorqueCost(Cost):
         reference: desired torques tau_d, constant or one row per knot [N m or N].
     """
 
-    is_diagonal: ClassVar[bool] = True
-    per_knot: ClassVar[Mapping[str, int]] = {"reference": 1}
     weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
-    reference: Float[Array, "*knots"] = eqx.field(converter=as_floats, default=0.0)
+    reference: Float[Array, "*knots"] = eqx.field(metadata=one_per_knot(1), converter=as_floats, default=0.0)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         if self.reference.ndim == 0:
@@ -93,7 +101,6 @@ class TorqueRateCost(Cost):
         weight: weight w, one per coordinate or one for all [s/(N m) or s/N].
     """
 
-    of_torque_rate: ClassVar[bool] = True
     weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
@@ -112,8 +119,7 @@ class PoseCost(Cost):
         frame: name of the link or frame; None: the chain's tip.
     """
 
-    per_knot: ClassVar[Mapping[str, int]] = {"target": 2}
-    target: Float[Array, "*knots 4 4"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 4 4"] = eqx.field(metadata=one_per_knot(2), converter=as_floats)
     weight: Float[Array, "*#six"] = eqx.field(converter=as_floats, default=1.0)
     frame: str | None = eqx.field(static=True, default=None)
 
@@ -131,8 +137,7 @@ class PointCost(Cost):
         frame: name of the link or frame; None: the chain's tip.
     """
 
-    per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
-    target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 3"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
     weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
     frame: str | None = eqx.field(static=True, default=None)
 
@@ -148,8 +153,7 @@ class CentreOfMassCost(Cost):
         weight: weight w, one per axis or one for all [1/m].
     """
 
-    per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
-    target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 3"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
     weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
@@ -181,12 +185,8 @@ class ScalarCost(Cost):
         data: parameters of the function, as a pytree; its arrays are traced.
     """
 
-    is_scalar: ClassVar[bool] = True
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
     data: Any = None
-
-    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        raise TrajectoryError("a ScalarCost has no residual; for Gauss-Newton methods, write it as a UserCost")
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, ""]:
         return self.function(chain, knot, self.data)

@@ -47,6 +47,11 @@ def as_floats_or_none(x: Any) -> Array | None:
     return None if x is None else as_floats(x)
 
 
+def one_per_knot(dimensions: int) -> dict[str, int]:
+    """The metadata of a field that may have one row per knot, given its number of dimensions without the knot axis."""
+    return {"dimensions": dimensions}
+
+
 def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""]) -> Array:
     """The reference of a cost or constraint at a knot: row k of a time-varying reference, or the constant reference.
 

@@ -12,9 +12,10 @@ from ..model.chain import Chain
 from ..model.compiled import is_ordinary
 from ..model.configuration import difference, integrate
 from .augmented_lagrangian import Penalty, penalty_residual
+from .costs import Cost
 from .knot import Knot
 from .linear_quadratic import DiagonalCost, EulerSteps, LinearQuadratic, Steps
-from .problem import OptimalControlProblem, advance, knots_of, residuals
+from .problem import OptimalControlProblem, advance, knot_dependence, knots_of, residuals
 from .solution import Trajectory, at
 
 EULER = ("semi_implicit_euler", "explicit_euler")
@@ -36,7 +37,7 @@ def _end_residual(problem, knot, penalty: Penalty) -> Array:
 
 
 def _scalars(costs, chain: Chain, knot: Knot) -> Array:
-    return sum((c.value(chain, knot) for c in costs if c.is_scalar), jnp.zeros((), knot.q.dtype))
+    return sum((c.value(chain, knot) for c in costs if not c.has_residual), jnp.zeros((), knot.q.dtype))
 
 
 def _of_knots(problem: OptimalControlProblem, trajectory: Trajectory):
@@ -85,8 +86,13 @@ def linearised(
     knots, last = _of_knots(problem, trajectory)
     parts = (jnp.zeros_like(trajectory.v[0]),) * (4 if problem.has_torque_rate else 3)
     rows = penalty.multipliers[0][:-1], penalty.counted[:-1]
-    ordinary = is_ordinary(problem.chain)
-    diagonal = ordinary and all(c.is_diagonal for c in (*problem.running, *problem.constraints)) and duals is None
+    parts_at_knots = (*problem.running, *problem.constraints)
+    diagonal = (
+        duals is None
+        and is_ordinary(problem.chain)
+        and not any(isinstance(c, Cost) and not c.has_residual for c in parts_at_knots)
+        and all(knot_dependence(problem, c).is_single for c in parts_at_knots)
+    )
 
     def running(knot, multiplier, counted, *dual):
         residual = lambda *z: _running_residual(problem, moved(problem, knot, z), multiplier, penalty.weight, counted)
@@ -161,7 +167,7 @@ def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
     If `exact` is None, the Hessian is the Gauss-Newton Hessian plus the positive semidefinite part of the Hessian of `scalar`.
     Otherwise, it is the exact Hessian plus the symmetrised Jacobian of the function `exact`.
     """
-    with_scalar = any(cost.is_scalar for cost in costs)
+    with_scalar = any(not cost.has_residual for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
     rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)
     total = gram(rows) if len(rows) else jnp.zeros((rows.shape[1] - 1, rows.shape[1]), rows.dtype)

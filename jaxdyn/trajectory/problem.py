@@ -2,11 +2,13 @@
 
 Initial guesses: a robot at rest, or an earlier solution shifted in time for model-predictive control."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dynamics import gravity_force, resistive_force
@@ -17,6 +19,7 @@ from ..simulation.integrate import Method, step
 from ..simulation.rollout import march
 from .constraints import Constraint
 from .costs import Cost
+from .dependence import Dependence, dependence
 from .knot import Knot, as_floats, as_floats_or_none
 from .solution import Guess, Solution, Status, Trajectory, at
 
@@ -96,19 +99,37 @@ class OptimalControlProblem(eqx.Module):
     @property
     def has_torque_rate(self) -> bool:
         """True if a cost depends on the previous torques, which therefore become part of the state."""
-        return any(cost.of_torque_rate for cost in (*self.running, *self.terminal))
+        costs = (*self.running, *self.terminal)
+        return any(knot_dependence(self, cost).tau_before.any() for cost in costs)
 
 
 def _check_rows(parts: tuple[Cost | Constraint, ...], knots: int) -> None:
     """Raise TrajectoryError if a time-varying reference has fewer rows than there are knots."""
     for part in parts:
-        for name, dimensions in part.per_knot.items():
-            x = getattr(part, name)
-            if x is not None and x.ndim == dimensions + 1 and len(x) < knots:
+        for field in dataclasses.fields(part):
+            x, dimensions = getattr(part, field.name), field.metadata.get("dimensions")
+            if dimensions is not None and x is not None and x.ndim == dimensions + 1 and len(x) < knots:
                 raise TrajectoryError(
-                    f"{type(part).__name__}: {name} has {len(x)} rows, but it is evaluated at {knots} knots; pass one "
+                    f"{type(part).__name__}: {field.name} has {len(x)} rows, but it is evaluated at {knots} knots; pass one "
                     "row per knot"
                 )
+
+
+def knot_dependence(problem: OptimalControlProblem, part: Cost | Constraint, grounded: bool = False) -> Dependence:
+    """The entries of a knot on which the residual of a cost, the value of a scalar cost, or a constraint depends."""
+    function = "residual" if isinstance(part, Cost) and part.has_residual else "value"
+    return dependence(part, function, problem.chain, problem.dtype, grounded)
+
+
+def on_forces(
+    problem: OptimalControlProblem, constraints: tuple[Constraint, ...], grounded: bool = False
+) -> tuple[Bool[np.ndarray, " equalities"], Bool[np.ndarray, " inequalities"]]:
+    """True for the `constraint_values` that depend on torques or, if the knots contain it, on the ground reaction."""
+    rows: dict[str, list] = {"equality": [np.zeros(0, bool)], "inequality": [np.zeros(0, bool)]}
+    for constraint in constraints:
+        of = knot_dependence(problem, constraint, grounded)
+        rows[constraint.kind].append(of.tau.any(1) | of.ground.any(1))
+    return np.concatenate(rows["equality"]), np.concatenate(rows["inequality"])
 
 
 def running_cost(problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
@@ -127,7 +148,7 @@ def _sum(costs: tuple[Cost, ...], problem: OptimalControlProblem, knot: Knot) ->
 
 def residuals(costs: tuple[Cost, ...], chain: Chain, knot: Knot) -> Float[Array, " k"]:
     """The residuals of all costs that have one."""
-    parts = [cost.residual(chain, knot) for cost in costs if not cost.is_scalar]
+    parts = [cost.residual(chain, knot) for cost in costs if cost.has_residual]
     return jnp.concatenate(parts) if parts else jnp.zeros(0, knot.q.dtype)
 
 

@@ -39,6 +39,7 @@ from .nonlinear_program import (
 from .problem import (
     OptimalControlProblem,
     constraint_values,
+    knot_dependence,
     resting_torque,
     running_cost,
     terminal_cost,
@@ -308,7 +309,8 @@ class _Form:
         self.torques = torque_rows(problem, like)
         self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
         self.orders = 4 if problem.has_torque_rate else 3
-        self.grounded = any(c.of_ground_reaction for c in (*problem.constraints, *problem.terminal_constraints))
+        constraints = (*problem.constraints, *problem.terminal_constraints)
+        self.grounded = any(knot_dependence(problem, c, True).ground.any() for c in constraints)
         self.basis = spline_basis(intervals, degree, np.linspace(0, 1, problem.steps + 1))
 
     def motion(self, y: Array) -> list[Array]:

@@ -19,6 +19,7 @@ from .knot import Knot, coincide, reference_at
 from .problem import (
     OptimalControlProblem,
     constraint_values,
+    on_forces,
     pinned_values,
     status_of_problem,
 )
@@ -210,19 +211,11 @@ def rows_that_count(
     At the first knot, only rows that depend on torques or on the ground wrench are enforced; at other knots, all rows are
     enforced.
     """
-    first = _first_knot(problem)
-    zero, ground = first.tau, first.ground if grounded else None
-
-    def of_forces(forces):
-        return path_rows(problem, rows, first._replace(**forces), bounded)
-
-    slopes = jax.jacfwd(of_forces)({"tau": first.tau, "ground": ground})
-    counts = []
-    for kind in slopes:
-        total = jnp.stack([jnp.abs(slope).sum(-1) for slope in jax.tree.leaves(kind)]).sum(0)
-        every = jnp.ones((problem.steps + 1, *total.shape), zero.dtype)
-        counts.append(every.at[0].set((total > 0).astype(zero.dtype)))
-    return counts[0], counts[1]
+    equal, below = on_forces(problem, _path_constraints(problem, bounded), grounded)
+    below = np.concatenate([np.ones(2 * len(rows.limited), bool), below])
+    later = np.arange(problem.steps + 1)[:, None] > 0
+    equal, below = (jnp.asarray(later | x[None], problem.q0.dtype) for x in (equal, below))
+    return equal, below
 
 
 def transcribed_solution(
