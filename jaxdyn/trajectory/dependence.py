@@ -48,7 +48,7 @@ class Dependence(NamedTuple):
     @property
     def is_single(self) -> bool:
         """True if each entry depends on at most one entry of (q, v, tau)."""
-        counts = sum(mask.sum(1) for mask in (self.q, self.v, self.tau))
+        counts = np.concatenate([self.q, self.v, self.tau], axis=1).sum(1)
         return bool((counts <= 1).all() and not self.tau_before.any() and not self.ground.any())
 
 
