@@ -1,8 +1,8 @@
-"""Convert joint state messages, which may be incomplete and in any order, to one table of samples.
+"""Joint states and joint trajectories from ROS 1 bags, ROS 2 bags and MCAP files, read with rosbags.
 
-Convert joint trajectory messages to joint states: one message per point.
-
-Read joint states or joint trajectories from ROS 1 bags, ROS 2 bags and MCAP files, with rosbags."""
+Messages may be incomplete, in any order, and on several topics; `one_table` makes of them one table of samples. The points of a
+trajectory are read as joint states.
+"""
 
 import array
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import LogError
-from .tables import GAP, BadCell, Table
+from .tables import GAP, LOCKED, MAP, TOPIC, BadCell, Table
 
 FIELDS = {"q": "position", "qd": "velocity", "tau": "effort"}
 _NANO = 1e-9
@@ -184,7 +184,7 @@ def _sources(
             raise LogError(
                 f"{path}: joint states are on several topics: {there}",
                 "Choose one with {topic}, or pass the robot's joint names as joints=",
-                topic="'/name'",
+                **TOPIC,
             )
         joint_names = list(holding[0])
         if not joint_names:
@@ -195,8 +195,8 @@ def _sources(
             f"{path}: no joint states for {', '.join(missing)}; joints by topic: {there}",
             "If the joint names differ from the robot's, list them in a column map: {columns} with joints = [..]. If these "
             "joints do not move, load the model with them locked: {lock}",
-            columns="'map.toml'",
-            lock="{'JOINT': POSITION, ..}",
+            **MAP,
+            **LOCKED,
         )
     holders = {
         (kind, name): [topic for topic, joints in data.items() if kind in joints.get(name, {})]
@@ -211,7 +211,7 @@ def _sources(
                 f"{path}: topic {', '.join(places)}: the messages contain no {FIELDS[kind]} for {', '.join(without)}; "
                 f"identification needs {'torques' if kind == 'tau' else 'positions'}",
                 "Record them (with a driver that publishes them), or choose another topic with {topic}",
-                topic="'/name'",
+                **TOPIC,
             )
     complete = lambda kind: [t for t in data if all(t in holders[kind, name] for name in joint_names)]
     best = complete("q")
@@ -219,7 +219,7 @@ def _sources(
         best = [topic for topic in best if topic in complete("tau")] or best
     if len(best) > 1:
         raise LogError(
-            f"{path}: topics {' and '.join(best)} each contain all joints", "choose one with {topic}", topic="'/name'"
+            f"{path}: topics {' and '.join(best)} each contain all joints", "choose one with {topic}", **TOPIC
         )
     source: dict[str, dict[str, str]] = {"q": {}}
     for name in joint_names:
@@ -247,7 +247,7 @@ def _only(path: pathlib.Path, name: str, kind: str, topics: Sequence[str]) -> st
             f"{path}: {FIELDS[kind]} of {name!r} is on several topics, {' and '.join(topics)}, none of which contains all "
             "joints",
             "record only one of them, or choose one with {topic}",
-            topic="'/name'",
+            **TOPIC,
         )
     return topics[0]
 
@@ -269,7 +269,7 @@ def _common(
                 f"{path}: topic {source[kind][name]}: the joints are in separate messages, and the stamps of {name!r} do not "
                 "increase: do two publishers send this joint, or were messages received out of order?",
                 "Choose a topic with {topic}",
-                topic="'/name'",
+                **TOPIC,
             )
         after = np.clip(np.searchsorted(x, t, "left"), 1, len(x) - 1)
         bridged = steps[after - 1]
@@ -298,9 +298,6 @@ def _spoken(keys: Sequence[Key], source: Mapping[str, Mapping[str, str]]) -> str
     if len(keys) == len(source) * len(joints):
         return ", ".join(joints)
     return ", ".join(f"{FIELDS[kind]} of {name}" for kind, name in keys)
-
-
-# -- trajectories
 
 
 class Point(NamedTuple):
@@ -348,8 +345,6 @@ class Trajectory(NamedTuple):
             if until is None or (stamp, received) < until:
                 states.add(stamp, received, point)
 
-
-# -- bags
 
 SUFFIXES = (".bag", ".mcap", ".db3")
 MESSAGE = "sensor_msgs/msg/JointState"

@@ -1,6 +1,7 @@
-"""Assign the columns of a table to the time, positions, velocities and torques of a log.
+"""Which columns of a table are the time, positions, velocities and torques of a log.
 
-Column maps: TOML files that assign the columns of a log to quantities, with units, signs, offsets and gains."""
+`find_columns` recognises their names; a column map (docs/logs.md) specifies them, with units, signs, offsets and gains.
+"""
 
 import dataclasses
 import itertools
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LogError
-from .tables import NO_TIME, BadCell, Table, TextForm
+from .tables import IN_A_MAP, LOCKED, MAP, NO_TIME, BadCell, Table, TextForm
 
 ALIASES = {
     "t": ("t", "time", "timestamp", "stamp", "datetime", "__time", "__index_level_0__"),
@@ -43,33 +44,65 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool, joints: Sequence[str] = ()
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes."""
+    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes.
+
+    If the table has both torques and currents, the currents are returned if `currents` is True, otherwise the torques. If no
+    positions are numbered, columns are found by the names of the joints (`named_columns`).
+    """
     stems = [stem_of(name) for name in names]
-    if not any(_KIND.get(stem) == "q" for stem, _ in stems):
-        kinds = named_columns(path, names, joints)
+    if not any(_KIND.get(stem) == "q" for stem, _ in stems) and (kinds := named_columns(path, names, joints)):
         clock = clock_columns(names)
         if "i" in kinds and "tau" in kinds:
             del kinds["tau" if currents else "i"]
-        if kinds and len(clock) == 1 and ("tau" in kinds or "i" in kinds):
-            kinds = {"t": clock, **kinds}
-            used = {name for some in kinds.values() for name in some}
-            return kinds, [name for name in names if name and name not in used], []
-        if kinds:
-            what = (
-                f"{len(clock)} columns of time"
-                if len(clock) != 1
-                else "torques (or currents) of some joints are missing"
-            )
-            raise LogError(
-                f"{path}: positions are called by joint, such as {kinds['q'][0]!r}, but {what}; {_listed(names)}",
-                "If the columns have other names, list them in a column map (docs/logs.md): {columns}",
-                columns="'map.toml'",
-            )
+        if len(clock) != 1 or not ("tau" in kinds or "i" in kinds):
+            lacking = "torques (or currents) of some joints are missing"
+            what = f"{len(clock)} columns of time" if len(clock) != 1 else lacking
+            fault = f"positions are called by joint, such as {kinds['q'][0]!r}, but {what}; {_listed(names)}"
+            raise LogError(f"{path}: {fault}", IN_A_MAP, **MAP)
+        kinds = {"t": clock, **kinds}
+        used = {name for some in kinds.values() for name in some}
+        return kinds, [name for name in names if name and name not in used], []
+    whole, numbered, ignored, motor = _by_number(path, names, stems)
+    if all(kind in whole or numbered[kind] for kind in ("tau", "i")):
+        left = "tau" if currents else "i"
+        ignored += [whole.pop(left)] if left in whole else numbered[left].values()
+        numbered[left] = {}
+    heat = numbered["temperature"]
+    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not one temperature per joint
+        ignored += heat.values()
+        numbered["temperature"] = {}
+    kinds = {}
+    for kind, columns in numbered.items():
+        if kind in whole and columns:
+            both = f"{whole[kind]!r} and {next(iter(columns.values()))!r}"
+            raise LogError(f"{path}: {both} both contain {kind}; remove one")
+        if kind in whole or columns:
+            kinds[kind] = [whole[kind]] if kind in whole else [columns[k] for k in sorted(columns)]
+    first = 0 if 0 in numbered["q"] else 1
+    missing = [kind for kind in ("t", "q") if kind not in kinds] + _missing_numbers(numbered, first)
+    if "tau" not in kinds and "i" not in kinds:
+        missing.append("tau (or currents i)")
+    if missing:
+        raise LogError(
+            f"{path}: missing columns: {', '.join(missing)}; {_listed(names)}. "
+            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn",
+            IN_A_MAP,
+            **MAP,
+        )
+    notes = ["joints are numbered from 0 in the file: q0 is joint 1"] if first == 0 else []
+    if motor:
+        notes.append(f"columns {', '.join(motor)} are motor-side: convert them to joint values with motor_to_joint")
+    return kinds, ignored, notes
+
+
+def _by_number(
+    path: pathlib.Path, names: Sequence[str], stems: Sequence[tuple[str, int | None]]
+) -> tuple[dict[str, str], dict[str, dict[int, str]], list[str], list[str]]:
+    """Columns without a number and with one, by kind; the other columns; and those of the motor side."""
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
-    numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
     whole: dict[str, str] = {}
-    ignored: list[str] = []
-    motor: list[str] = []
+    numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
+    ignored, motor = [], []
     for name, (stem, number) in zip(names, stems, strict=True):
         kind = _KIND.get(stem)
         double = stem in MOTOR_SIDE and kind in joint_side
@@ -78,62 +111,19 @@ def find_columns(
             continue
         known = whole.get(kind) if number is None else numbered[kind].get(number)
         if known is not None:
-            raise LogError(
-                f"{path}: columns {known!r} and {name!r} denote the same quantity; rename or remove one of them"
-            )
+            fault = f"columns {known!r} and {name!r} denote the same quantity; rename or remove one of them"
+            raise LogError(f"{path}: {fault}")
         if number is None:
             whole[kind] = name
         else:
             numbered[kind][number] = name
         motor += [name] if stem in MOTOR_SIDE else []
-    both = [kind for kind in ("tau", "i") if kind in whole or numbered[kind]]
-    if len(both) == 2:
-        left = "tau" if currents else "i"
-        ignored += [whole.pop(left)] if left in whole else numbered[left].values()
-        numbered[left] = {}
-    heat = numbered["temperature"]
-    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not one temperature per joint
-        ignored += heat.values()
-        numbered["temperature"] = {}
-    there = _listed(names)
-    kinds: dict[str, list[str]] = {}
-    for kind in ALIASES:
-        if kind in whole and numbered[kind]:
-            raise LogError(
-                f"{path}: {whole[kind]!r} and {next(iter(numbered[kind].values()))!r} both contain {kind}; remove one"
-            )
-        if kind in whole:
-            kinds[kind] = [whole[kind]]
-        elif numbered[kind]:
-            kinds[kind] = [numbered[kind][k] for k in sorted(numbered[kind])]
-    first = 0 if 0 in numbered["q"] else 1
-    missing = [kind for kind in ("t", "q") if kind not in kinds] + _missing_numbers(numbered, first)
-    if "tau" not in kinds and "i" not in kinds:
-        missing.append("tau (or currents i)")
-    if missing:
-        raise LogError(
-            f"{path}: missing columns: {', '.join(missing)}; {there}. "
-            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn",
-            "If the columns have other names, list them in a column map (docs/logs.md): {columns}",
-            columns="'map.toml'",
-        )
-    notes = []
-    if first == 0:
-        notes.append("joints are numbered from 0 in the file: q0 is joint 1")
-    if motor:
-        notes.append(f"columns {', '.join(motor)} are motor-side: convert them to joint values with motor_to_joint")
-    return kinds, ignored, notes
+    return whole, numbered, ignored, motor
 
 
+_PLURALS = {"positions": "q", "velocities": "qd", "torques": "tau", "efforts": "tau", "currents": "i"}
 _WORDS = {word: kind for kind, words in ALIASES.items() if kind != "t" for word in words}
-_WORDS |= {
-    "positions": "q",
-    "velocities": "qd",
-    "torques": "tau",
-    "efforts": "tau",
-    "currents": "i",
-    "temperatures": "temperature",
-}
+_WORDS |= {**_PLURALS, "temperatures": "temperature"}
 
 
 def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str]) -> dict[str, list[str]]:
@@ -166,7 +156,7 @@ def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str
             raise LogError(
                 f"{path}: columns {found[key]!r} and {name!r} both look like {key[0]} of joint {key[1]!r}",
                 "Name the right ones in a column map (docs/logs.md): {columns}",
-                columns="'map.toml'",
+                **MAP,
             )
         found[key] = name
     if not any(kind == "q" for kind, _ in found):
@@ -177,10 +167,9 @@ def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str
     if missing:
         raise LogError(
             f"{path}: no columns contain the positions of {', '.join(missing)}; {_listed(names)}",
-            "If the columns have other names, list them in a column map (docs/logs.md): {columns}. If these joints do not "
-            "move, load the model with them locked: {lock}",
-            columns="'map.toml'",
-            lock="{'JOINT': POSITION, ..}",
+            f"{IN_A_MAP}. If these joints do not move, load the model with them locked: {{lock}}",
+            **MAP,
+            **LOCKED,
         )
     kinds = list(dict.fromkeys(kind for kind, _ in found))
     return {kind: [found[kind, j] for j in joints] for kind in kinds if all((kind, j) in found for j in joints)}
@@ -221,7 +210,8 @@ def with_clock(table: Table) -> Table:
     lower = {name.lower(): name for name in table.names if table.names.count(name) == 1}
     if "date" in lower and "time" in lower:
         pair = [lower["date"], lower["time"]]
-        return combined(table, pair, [1e-9, 1e-9], "time") if _are_times(table, pair) else table
+        are_times = all(array.dtype.kind == "i" for array in table.read(pair)[0].values())
+        return combined(table, pair, [1e-9, 1e-9], "time") if are_times else table
     pairs = []
     for name in table.names:
         start = _SECONDS.fullmatch(name)
@@ -239,10 +229,6 @@ def with_clock(table: Table) -> Table:
     if x.ndim != 1 or (x % 1 != 0).any() or not ((part >= 0) & (part * unit < 1)).all():
         return table
     return combined(table, [whole, fraction], [1.0, unit], "time")
-
-
-def _are_times(table: Table, names: Sequence[str]) -> bool:
-    return all(array.dtype.kind == "i" for array in table.read(names)[0].values())
 
 
 _SECONDS = re.compile(r"(.*?)(?:secs|sec|seconds|s)", re.IGNORECASE | re.DOTALL)
@@ -335,21 +321,12 @@ def labels_of(names: Sequence[str], block: np.ndarray) -> list[str]:
     return list(names) if len(names) == block.shape[1] else [f"{names[0]}[:, {k}]" for k in range(block.shape[1])]
 
 
-# -- column map
-
+_TURNS = {"rad": 1.0, "mrad": 1e-3, "deg": math.pi / 180, "rev": 2 * math.pi}
+_LENGTHS = {"m": 1.0, "cm": 1e-2, "mm": 1e-3}
 UNITS: dict[str, dict[str, float]] = {
     "t": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0},
-    "q": {"rad": 1.0, "mrad": 1e-3, "deg": math.pi / 180, "rev": 2 * math.pi, "m": 1.0, "cm": 1e-2, "mm": 1e-3},
-    "qd": {
-        "rad/s": 1.0,
-        "mrad/s": 1e-3,
-        "deg/s": math.pi / 180,
-        "rev/s": 2 * math.pi,
-        "rpm": math.pi / 30,
-        "m/s": 1.0,
-        "cm/s": 1e-2,
-        "mm/s": 1e-3,
-    },
+    "q": _TURNS | _LENGTHS,
+    "qd": {f"{x}/s": k for x, k in _TURNS.items()} | {"rpm": math.pi / 30} | {f"{x}/s": k for x, k in _LENGTHS.items()},
     "tau": {"Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "Ncm": 1e-2, "N": 1.0, "mN": 1e-3, "kN": 1e3},
     "i": {"A": 1.0, "mA": 1e-3},
     "temperature": {"degC": 1.0, "K": 1.0},
@@ -405,12 +382,12 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     empty = ColumnMap(source, TextForm(), None, None, {}, text)
     for key, value in plain.items():
         if key not in _FILE_KEYS:
-            raise empty.error(None, key, f"unknown key; known keys are {', '.join(_FILE_KEYS)}, and {_tables()}")
+            raise empty.error(None, key, f"unknown key; known keys are {', '.join(_FILE_KEYS)}, and {_TABLES}")
         if not isinstance(value, _FILE_KEYS[key]) or (_FILE_KEYS[key] is int and isinstance(value, bool)):
             raise empty.error(None, key, f"{value!r} is not {_SPOKEN[_FILE_KEYS[key]]}")
     for kind, keys in kinds.items():
         if kind not in UNITS:
-            raise empty.error(kind, None, f"unknown table; known tables are {_tables()}")
+            raise empty.error(kind, None, f"unknown table; known tables are {_TABLES}")
         for key in keys:
             if key not in _KEYS or (key == "gains" and kind != "i"):
                 raise empty.error(kind, key, f"unknown key; known keys are {', '.join(_KEYS)} (gains only in [i])")
@@ -505,8 +482,10 @@ def with_map(
                 arrays[name] = factor * arrays[name] + offset
         return arrays, bad
 
-    what = "; ".join(_spoken(kind, keys) for kind, keys in columns.kinds.items() if set(keys) - {"column", "columns"})
-    note = f"columns as specified in {columns.source}" + (f": {what}" if what else "")
+    note, place = f"columns as specified in {columns.source}", ("column", "columns")
+    given = {kind: [f"{k} {x}" for k, x in keys.items() if k not in place] for kind, keys in columns.kinds.items()}
+    what = "; ".join(f"{kind} with {', '.join(said)}" for kind, said in given.items() if said)
+    note += f": {what}" if what else ""
     return Table(table.names, read, table.line, (*table.notes, note), kinds)
 
 
@@ -637,15 +616,7 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
     return factors, gains * numbers("offset", 0.0) + np.array(zeros)
 
 
-def _spoken(kind: str, keys: Mapping[str, Any]) -> str:
-    given = ", ".join(f"{key} {value}" for key, value in keys.items() if key not in ("column", "columns"))
-    return f"{kind} with {given}"
-
-
-def _tables() -> str:
-    return ", ".join(f"[{kind}]" for kind in UNITS)
-
-
+_TABLES = ", ".join(f"[{kind}]" for kind in UNITS)
 _SPOKEN = {str: "a text in quotes", int: "an integer", bool: "true or false", list: "a list"}
 
 

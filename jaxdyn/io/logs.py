@@ -1,10 +1,8 @@
-"""Read a log as one table. Several files of one run are concatenated, or joined by their time stamps.
+"""Logged runs of robots: `Log`, and how it is read, whole or in parts, checked and written.
 
-Logged runs of robots: `Log`, and `read_log`, which reads a log and rejects unusable data.
-
-`read_log_chunks`: read a log in parts, for files larger than memory.
-
-Write logs as text files."""
+A log is read as one table, whatever its files. Unusable data is an error that names the file, row and column; doubtful data is
+noted in the log.
+"""
 
 import contextlib
 import dataclasses
@@ -41,6 +39,9 @@ from .column_map import (
 from .files import write_whole
 from .tables import (
     GAP,
+    LOCKED,
+    MAP,
+    SELECTED,
     STILL,
     TEXT_SUFFIXES,
     BadCell,
@@ -208,8 +209,6 @@ def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
     return t
 
 
-# -- log
-
 MINIMUM_ROWS = 20
 
 
@@ -291,12 +290,10 @@ def read_log(
     """Read a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
     Parquet requires the extra `jaxdyn[parquet]`, bags require `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag,
-    or an .mcap or .db3 file with `sensor_msgs/JointState` messages. Header stamps are read as time, and efforts as torques.
-    Joints are identified by name (pass `chain.joint_names` as `joints`), in any order, and may be spread over several messages.
-    If the bag has no such messages or `topic` has trajectories, `trajectory_msgs/JointTrajectory` messages are read instead.
+    or an .mcap or .db3 file with `sensor_msgs/JointState` messages, whose header stamps are time and whose efforts are torques,
+    or with `trajectory_msgs/JointTrajectory` messages. Its joints are identified by name, in any order and message.
 
-    In other files, columns are recognised by name, in any order and case, with joints numbered from 1 or 0. Columns with other
-    names are ignored and listed in a note. The recognised names are:
+    In other files, columns are recognised by name, in any order and case, with joints numbered from 1 or 0:
 
     - time [s]: `t`, `time`, `timestamp`, `stamp` or `datetime`, as numbers, or as dates and times (ISO 8601, or the timestamps
       of Parquet and NumPy); or seconds and nanoseconds in two columns, `sec` and `nanosec` (`secs`, `nsecs`, ..) with any
@@ -306,21 +303,20 @@ def read_log(
     - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`;
     - temperatures of the joints, optional [°C]: `temperature1`, `temp1`, or one column for all; empty cells are interpolated.
 
-    If no positions are numbered and the joint names are given, columns are found by joint name, as in `shoulder/position`,
-    `position_shoulder`, `effort[shoulder]` or `/joint_states/shoulder/velocity`; other joints are left out, with a note.
+    `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`; suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
+    brackets are ignored. If no positions are numbered, columns are found by joint name, as in `shoulder/position`,
+    `position_shoulder`, `effort[shoulder]` or `/joint_states/shoulder/velocity`. In .npz and .parquet files, a quantity may
+    also be one (N, n) array named `q`, `qd`, `tau` or `i`. Text files may have commas, semicolons, tabs or blanks as separators, `#`
+    comments, a byte-order mark and any line endings. Other columns are ignored, with a note.
 
-    `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`. Suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
-    brackets are ignored. In .npz and .parquet files, a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
-    Text files may have commas, semicolons, tabs or blanks as separators, `#` comments, a byte-order mark and any line endings.
-
-    Rows that repeat an earlier row exactly, with its time stamp, are removed with a note.
-    Gaps (time steps longer than 5 times the median step) are noted but accepted: `preprocess` treats the pieces separately.
+    Rows that repeat an earlier row exactly, with its time stamp, are removed with a note. Gaps (time steps longer than 5 times
+    the median step) are noted but accepted: `preprocess` treats the pieces separately.
 
     Args:
         path: the file, or the files of one run. Files with the same columns are concatenated. Files with different columns
             are interpolated linearly to the time stamps of the first file, except in gaps.
-        joints: the required number of joints, or the joint names, which select and order the joints of a bag, and of a table
-            whose columns are called by joint name.
+        joints: the required number of joints, or the joint names (`chain.joint_names`), which select and order the joints of a
+            bag, and of a table whose columns are called by joint name.
         gains: one gain per joint [N m/A], required if the log has currents: tau_j = gain_j x current_j. If the log has
             torques but no currents, the torques are multiplied by the gains. If it has both, the torques are ignored.
         rows: first and last data row to read, inclusive and counted from 1. Other rows are not checked.
@@ -329,14 +325,14 @@ def read_log(
             from all others, or if a position jumps away and back.
         columns: a column map for other names, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
         topic: topic of the joint states in a bag; detected if None.
-        numbered: names of the joints that the numbers in the file stand for, if these are more than `joints`, for example
-            because some of them are locked in the model. The columns of the others are not read, and a note lists them.
         units_checked: do not check the log for degrees and millimetres when it is used (`check_log`).
+        numbered: names of the joints that the numbers in the file stand for, if these are more than `joints`, for example
+            because some of them are locked in the model. The columns of the others are left out, with a note.
 
     Raises:
         LogError: the file cannot be read; columns are missing, repeated or incomplete; the log has currents, but no gains are
             passed; cells are not finite or not plausible; time does not increase or is not in seconds; positions jump; there
-            are fewer than 20 samples; no joint moves or no torque was recorded. The message names the file, row and column.
+            are fewer than 20 samples; no joint moves or no torque was recorded.
 
     Cost: about 0.1 s for a CSV file with 20 000 rows and 22 columns.
     """
@@ -347,17 +343,15 @@ def read_log(
     if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
         raise given.error("i", "gains", remedy="{gains} is also passed; omit one of the two", gains="")
     table = open_log(files, names, given, topic)
-    if table.kinds is None:
-        kinds, ignored, notes = find_columns(path, table.names, gains is not None, names or ())
-    else:
-        kinds, ignored, notes = table.kinds, [], []
+    kinds, ignored, found = table.kinds, [], []
+    if kinds is None:
+        kinds, ignored, found = find_columns(path, table.names, gains is not None, names or ())
     arrays, cells = table.read([name for names in kinds.values() for name in names])
-    source = "+".join(file.name for file in files)
     blocks = blocks_of(path, kinds, arrays)
     blocks["t"], counted = seconds_of(blocks["t"])
     first, last = row_range(path, rows, len(blocks["t"]))
     blocks = {kind: block[first:last] for kind, block in blocks.items()}
-    notes = [*table.notes, *notes, *counted]
+    notes = [*table.notes, *found, *counted]
     if rows is not None:
         notes.append(f"rows {rows[0]} to {rows[1]} of {len(arrays[kinds['t'][0]])} read")
     if ignored:
@@ -366,49 +360,61 @@ def read_log(
         kinds, blocks, others = _selected(path, kinds, blocks, names, tuple(numbered))
         notes.append(f"columns of {', '.join(others)} left out, which are not among the robot's joints")
         notes += [f"{name} is left out, but moves (it spans {x:.2g})" for name, x in others.items() if x > STILL]
-    n = blocks["q"].shape[1]
-    wanted = joints if names is None else len(names)
-    if wanted is not None and n != wanted:
-        fault = f"{path}: the log has {n} joints, but the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
-        if n > wanted:
-            raise LogError(
-                fault,
-                "List only the columns of the robot's joints in a column map (docs/logs.md): {columns}",
-                columns="'map.toml'",
-            )
-        raise LogError(fault, "Load the model with the missing joints locked: {lock}", lock="{'JOINT': POSITION, ..}")
-    again = repeats(np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1))
+    _check_count(
+        path, kinds["q"], blocks["q"].shape[1], joints if joints is None or isinstance(joints, int) else len(joints)
+    )
+    again = repeats(np.concatenate([blocks["t"], _values(blocks)], axis=1))
     at = np.flatnonzero(~again)
     if again.any():
         notes.append(repeated_note(int(np.count_nonzero(again))))
         blocks = {kind: block[at] for kind, block in blocks.items()}
     heat = blocks.pop("temperature", None)
-    labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
-    values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
-    t = blocks["t"][:, 0]
     rank = np.cumsum(~again) - 1
     inside = lambda row: first <= row < last and not again[row - first]
     cells = [(int(rank[row - first]), column, text) for row, column, text in cells if inside(row)]
     place = lambda row: table.line(first + int(at[row]))
-    bad, report = _bad_rows(find_bad_rows(t, values, labels, n, kinds["t"][0]), cells, place)
+    t, labels = blocks["t"][:, 0], _labels(kinds, blocks)
+    bad, report = _bad_rows(
+        find_bad_rows(t, _values(blocks), labels, blocks["q"].shape[1], kinds["t"][0]), cells, place
+    )
     keep = np.ones(len(t), bool)
     if len(bad):
-        counted = f"{len(bad)} of {len(t)} rows cannot be used: {report}"
-        _refuse_rows(path, counted, on_bad_rows, len(bad) > len(t) / 10)
+        report = f"{len(bad)} of {len(t)} rows cannot be used: {report}"
+        _refuse_rows(path, report, on_bad_rows, len(bad) > len(t) / 10)
         keep[bad] = False
-        notes.append(f"{counted}; dropped: {_ranges(at[np.sort(bad)] + first + 1)}")
+        notes.append(f"{report}; dropped: {_ranges(at[np.sort(bad)] + first + 1)}")
     _refuse_jumps(path, blocks["q"], keep, labels, place)
     if keep.sum() < MINIMUM_ROWS:
         raise LogError(f"{path}: {keep.sum()} samples are too few; at least {MINIMUM_ROWS} are needed")
-    numbers = np.flatnonzero(keep)
+    kept = np.flatnonzero(keep)
     blocks = {kind: block[keep] for kind, block in blocks.items()}
-    notes += check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
+    t, q = blocks["t"][:, 0], blocks["q"]
+    notes += check_time(path, t, lambda row: place(int(kept[row])))
     tau = _torques(path, blocks, gains, notes)
-    notes += _check_variance(path, blocks["q"], tau, kinds)
-    if heat is not None:
-        heat = filled(blocks["t"][:, 0], heat[keep])
-    return Log(
-        blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0], heat, units_checked
+    notes += _check_variance(path, q, tau, kinds)
+    heat = None if heat is None else filled(t, heat[keep])
+    source = "+".join(file.name for file in files)
+    return Log(t, q, blocks.get("qd"), tau, source, tuple(notes), files[0], heat, units_checked)
+
+
+def _values(blocks: Mapping[str, np.ndarray]) -> np.ndarray:
+    """All columns but time."""
+    return np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
+
+
+def _labels(kinds: Mapping[str, list[str]], blocks: Mapping[str, np.ndarray]) -> list[str]:
+    """Names of the columns of `_values`."""
+    return [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
+
+
+def _check_count(path: pathlib.Path, positions: Sequence[str], n: int, wanted: int | None) -> None:
+    if wanted is None or n == wanted:
+        return
+    fault = f"{path}: the log has {n} joints, but the robot has {wanted}; the positions are {', '.join(positions)}"
+    if n < wanted:
+        raise LogError(fault, "Load the model with the missing joints locked: {lock}", **LOCKED)
+    raise LogError(
+        fault, "List only the columns of the robot's joints in a column map (docs/logs.md): {columns}", **MAP
     )
 
 
@@ -468,28 +474,24 @@ def check_log(
     """Check the units and plausibility of a log. Clear faults raise an error; doubtful data are noted in the returned log.
 
     `identify`, `identify_together`, `identify_payload`, `calibrate_gains`, `compare_models` and `compare_with_log` check their
-    logs in this way, with `allow_still=True`.
-
-    A joint is assumed to be logged in degrees (or millimetres) if one of these conditions is satisfied:
+    logs in this way, with `allow_still=True`. A joint is assumed to be logged in degrees (or millimetres) if
 
     - |q| exceeds 4 pi, and also the joint's limits, if any;
     - more than half of the positions q are outside the limits, whereas all q pi/180 are inside;
-    - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of it is within the limit;
+    - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of it is within the limit; or
     - the logged velocity is 57.3 or 1/57.3 times the derivative of the logged position, within 20 %.
 
-    Limits that allow no motion (0 .. 0, as CAD programs export them) are ignored for joints that move, with a note.
-
-    The following only add notes: positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and
-    logged velocities that differ in sign or scale from the derivative of the positions.
+    The following only add notes: positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit,
+    logged velocities that differ in sign or scale from the derivative of the positions, and limits that allow no motion (0 ..
+    0, as CAD programs export them), which are ignored for joints that move.
 
     Args:
-        log: the log.
         chain: the robot, for default limits and names: those of its joints, or of its coordinates if joints are coupled.
         position_limits: lower and upper limit of each joint; infinite for a joint without limits [rad or m].
         velocity_limit: largest |qd| of each joint [rad/s or m/s].
         joint_names: joint names for messages.
-        units_checked: accept values that look like degrees as SI units and radians, as for multi-turn joints. The returned
-            log is marked (`Log.units_checked`), so that this check is omitted wherever it is used.
+        units_checked: accept values that look like degrees, as for multi-turn joints, and mark the returned log, so that this
+            check is omitted wherever it is used.
         allow_still: accept joints that do not move, with a note. Parameters that affect only such a joint cannot be identified.
 
     Raises:
@@ -586,13 +588,13 @@ def _refuse_rows(path: pathlib.Path, counted: str, on_bad_rows: str, too_many: b
             f"{path}: {counted}",
             "Repair the file, drop these rows with {on_bad_rows}, or select the rows to read with {rows}",
             on_bad_rows="'drop'",
-            rows="(first, last)",
+            **SELECTED,
         )
     if too_many:
         raise LogError(
             f"{path}: {counted}. This is more than a tenth, too many to drop",
             "repair the file, or select the rows to read with {rows}",
-            rows="(first, last)",
+            **SELECTED,
         )
 
 
@@ -613,7 +615,7 @@ def _refuse_jumps(
             f"{path}: {len(found)} jumps in position, first at {place(row)}, column {labels[joint]!r}, which reaches "
             f"{q[row, joint]:.6g} in one step",
             "Unwrap angles that jump by a full turn (numpy.unwrap), or select rows without jumps with {rows}",
-            rows="(first, last)",
+            **SELECTED,
         )
 
 
@@ -669,8 +671,6 @@ def _check_variance(path: pathlib.Path, q: np.ndarray, tau: np.ndarray, kinds: d
     return [f"columns {', '.join(constant)} are constant: was the torque recorded?"] if constant else []
 
 
-# -- chunks
-
 Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # column names, and one array per name
 
 
@@ -683,28 +683,16 @@ def read_log_chunks(
 ) -> Iterator[Log]:
     """Read a log in parts of `rows` samples, each a `Log`, with only one part in memory at a time.
 
-    Columns, units and `gains` are the same as for `read_log`. Text files are read line by line, Parquet files in batches,
-    and the arrays of .npz archives (compressed or not) as streams.
-
-    As in `read_log`, implausible rows, jumps, and time stamps that do not increase raise an error; here, they cannot be
-    dropped. Checks that require the entire log, for example whether any joint moves, are omitted.
+    Text files are read line by line, Parquet files in batches, and the arrays of .npz archives (compressed or not) as streams.
+    Columns, units, `joints`, `gains` and errors are those of `read_log`, but implausible rows cannot be dropped, and checks
+    that require the entire log, for example whether any joint moves, are omitted.
 
     Args:
         path: a .csv (.tsv, .txt), .npz or .parquet file.
         rows: samples per part; at least 100.
-        joints: the required number of joints.
-        gains: as for `read_log` [N m/A].
-
-    Yields:
-        The parts of the log in order.
 
     Raises:
-        LogError: the log cannot be used. The message names the file, row and column. The causes are:
-
-            - the file cannot be read, or columns are missing;
-            - numbers are not finite or are implausible, or positions jump;
-            - time does not increase;
-            - the log has currents, but no gains are passed.
+        LogError: the log cannot be used.
     """
     path = pathlib.Path(path)
     if rows < 100:
@@ -736,7 +724,7 @@ def read_log_chunks(
                     f"specify {{gains}}, one for each of the {n} joints [N m/A]",
                     gains="[..]",
                 )
-            every = np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1)
+            every = np.concatenate([blocks["t"], _values(blocks)], axis=1)
             last = last if len(last) else every[:0]
             new = ~repeats(np.concatenate([last, every]))[len(last) :]
             removed += int(np.count_nonzero(~new))
@@ -748,7 +736,7 @@ def read_log_chunks(
                 removed = 0
             blocks = {kind: block[new] for kind, block in blocks.items()}
             heat = None if heat is None else heat[new]
-            _check(path, kinds, blocks, at, last)
+            _check_part(path, kinds, blocks, at, last)
             tau = blocks["i"] if "i" in blocks else blocks["tau"]
             t, q, qd = blocks["t"][:, 0], blocks["q"], blocks.get("qd")
             heat = None if heat is None else filled(t, heat)
@@ -757,14 +745,12 @@ def read_log_chunks(
             at, last = at + len(new), every[new][-1:]
 
 
-def _check(
+def _check_part(
     path: pathlib.Path, kinds: dict[str, list[str]], blocks: dict[str, np.ndarray], at: int, last: np.ndarray
 ) -> None:
     """Check a part of a log that starts at row `at`. `last` is the row before it, if any, with the time first."""
     n = blocks["q"].shape[1]
-    labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
-    t = blocks["t"][:, 0]
-    values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
+    t, values, labels = blocks["t"][:, 0], _values(blocks), _labels(kinds, blocks)
     found = find_bad_rows(t, values, labels, n)
     if found:
         bad = found[0]
@@ -857,9 +843,6 @@ def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
             yield names, part.read(used)[0]
     except (arrow.ArrowException, OSError) as error:
         raise LogError(f"{path}: the file is damaged: {error}") from error
-
-
-# -- write
 
 
 def write_log(path: str | os.PathLike[str], log: Log) -> None:

@@ -13,7 +13,7 @@ from ..errors import LogError
 from ..model.chain import Chain
 from .column_map import ALIASES, clock_columns, named_columns, read_column_map, seconds_of, stem_of
 from .logs import open_log
-from .tables import Table, repeats
+from .tables import IN_A_MAP, LOCKED, MAP, Table, repeats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,14 +108,14 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
             f"{path}: the torque columns are {', '.join(others)}, but this robot needs {chain.nv}; complete or "
             "remove them",
             "If joints are missing because they do not move, load the model with them locked: {lock}",
-            lock="{'JOINT': POSITION, ..}",
+            **LOCKED,
         )
     there = f"the columns are {', '.join(filter(None, table.names[:40]))}"
     if len(time) != 1:
         raise LogError(
             f"{path}: {len(time)} columns are called t, time, timestamp or stamp; one is needed; {there}",
             "Specify it in a column map (docs/logs.md): {columns}",
-            columns="'map.toml'",
+            **MAP,
         )
     if not positions:
         names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
@@ -123,10 +123,9 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
             f"{path}: the columns do not match the {chain.nq} positions of this robot, which must be called {names}q1 .. "
             f"q{chain.nq}; "
             f"{there}",
-            "If the columns have other names, list them in a column map (docs/logs.md): {columns}. If joints are missing "
-            "because they do not move, load the model with them locked: {lock}",
-            columns="'map.toml'",
-            lock="{'JOINT': POSITION, ..}",
+            f"{IN_A_MAP}. If joints are missing because they do not move, load the model with them locked: {{lock}}",
+            **MAP,
+            **LOCKED,
         )
     return time, positions, torques
 

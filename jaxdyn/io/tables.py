@@ -1,8 +1,7 @@
-"""Detect joints that were not logged in radians or metres, based on the logged values.
+"""Tables of numbers in files: text with a header line, NumPy archives and Parquet, accessed by column names.
 
-Detect unusable rows and time gaps in a log.
-
-Tables of numbers in files: text with a header line, NumPy archives and Parquet, accessed by column names."""
+Also what can be seen in the numbers of a log alone: unusable rows, gaps in time, and units that are not radians or metres.
+"""
 
 import bisect
 import contextlib
@@ -20,6 +19,12 @@ from jaxtyping import Bool, Float, Int
 
 from ..errors import LogError
 
+# remedies of many messages, and how they spell the arguments that they recommend
+IN_A_MAP = "If the columns have other names, list them in a column map (docs/logs.md): {columns}"
+MAP = {"columns": "'map.toml'"}
+LOCKED = {"lock": "{'JOINT': POSITION, ..}"}
+SELECTED = {"rows": "(first, last)"}
+TOPIC = {"topic": "'/name'"}
 STILL = 1e-3  # minimum span of a moving joint [rad or m]; minimum RMS speed to estimate a velocity scale [rad/s or m/s]
 LARGE = 4 * np.pi  # positions above this are suspicious, unless the joint's limits allow them [rad]
 
@@ -63,8 +68,6 @@ def looks_like_degrees(
             return f"the logged velocity is {scale:.4g} times the derivative of the logged position"
     return ""
 
-
-# -- rows
 
 ABSURD = 1e6  # maximum plausible magnitude of positions, velocities, torques and currents, in SI units
 GAP = 5.0  # a time step longer than this multiple of the median step is a gap
@@ -211,8 +214,6 @@ def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tupl
     cuts = [0, *(np.flatnonzero(steps > limit) + 1).tolist(), len(t)]
     return tuple(itertools.pairwise(cuts))
 
-
-# -- table
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".npz", ".parquet")
@@ -371,7 +372,7 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
                 f"{path}: line {first + 1} contains numbers instead of the header; "
                 "add a first line with column names, such as t,q1,q2,tau1,tau2",
                 "or give the columns by number in a column map (docs/logs.md): {columns}",
-                columns="'map.toml'",
+                **MAP,
             )
         notes = (f"column names taken from the comment in line {comments[-1] + 1}",)
     else:
