@@ -1,5 +1,6 @@
 """Mechanisms beyond open chains of rigid links: closed loops, contacts, elastic joints, motors and moving bases."""
 
+from ._exports import publish as _publish
 from .dynamics.constraints import (
     ConstrainedDynamics as ConstrainedDynamics,
     ConstrainedTorques as ConstrainedTorques,
@@ -60,3 +61,5 @@ from .simulation.constrained import (
     moving_base_rollout as moving_base_rollout,
 )
 from .textbook import linkages as linkages, nonholonomic as nonholonomic
+
+_publish(__name__, "linkages", "nonholonomic")

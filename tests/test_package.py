@@ -2,12 +2,16 @@
 
 import ast
 import dataclasses
+import importlib
+import inspect
 import json
 import os
+import pydoc
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,6 +24,7 @@ PACKAGE = ROOT / "jaxdyn"
 ROWS = (
     *(
         "version",
+        "exports",
         "jax_compat",
         "summary",
         "errors",
@@ -145,6 +150,20 @@ def test_no_file_is_longer_than_a_subject():
 def test_every_public_name_is_documented():
     found = coverage_check().problems()
     assert not found, "\n".join(found)
+
+
+SHOWN = ("jaxdyn", *(f"jaxdyn.{name}" for name in (*coverage_check().NAMESPACES, *coverage_check().EXTRAS, "textbook")))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_dir_and_help_show_what_users_can_call_and_nothing_else(name):
+    package = importlib.import_module(name)
+    documented = coverage_check().exported(importlib.import_module("jaxdyn._public") if name == "jaxdyn" else package)
+    assert dir(package) == package.__all__ == documented
+    text = pydoc.plain(pydoc.render_doc(package))
+    public = {x: value for x in documented if not isinstance(value := getattr(package, x), ModuleType)}
+    assert all(f" {x}" in text for x, value in public.items() if inspect.isroutine(value) or inspect.isclass(value))
+    assert not re.search(r"^    _\w+ \(package\)$|TYPE_CHECKING", text, re.MULTILINE)
 
 
 def test_a_docstring_that_nobody_wrote_does_not_count():

@@ -1,5 +1,6 @@
 """Controllers, references, observers, adaptation laws, and simulation under a controller."""
 
+from .._exports import publish as _publish
 from .adaptive import (
     Adaptation as Adaptation,
     AdaptiveControl as AdaptiveControl,
@@ -44,3 +45,5 @@ from .task_space import (
     task_space as task_space,
     task_spring as task_spring,
 )
+
+_publish(__name__)

@@ -1,5 +1,6 @@
 """Terms of the equations of motion and their derivatives; the most common terms are also exported by `jaxdyn`."""
 
+from .._exports import publish as _publish
 from .aba import (
     aba as aba,
     forward_dynamics as forward_dynamics,
@@ -96,3 +97,5 @@ from .regressor import (
     spring_regressor as spring_regressor,
 )
 from .wrenches import joint_wrenches as joint_wrenches
+
+_publish(__name__)

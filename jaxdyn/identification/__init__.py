@@ -1,5 +1,6 @@
 """Robot identification from logs: preprocessing, estimators, friction, payloads, excitation trajectories and validation."""
 
+from .._exports import publish as _publish
 from .accumulate import accumulate_stream as accumulate_stream
 from .base_parameters import (
     BaseParameters as BaseParameters,
@@ -204,3 +205,5 @@ from .validation import (
     resimulate as resimulate,
     torque_band as torque_band,
 )
+
+_publish(__name__)

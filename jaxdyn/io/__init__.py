@@ -1,5 +1,6 @@
 """Read and write robots, logs and motions."""
 
+from .._exports import publish as _publish
 from .load import load as load, loads as loads, read_geometry as read_geometry
 from .logs import Log as Log, check_log as check_log, read_log as read_log, read_log_chunks as read_log_chunks
 from .mjcf import from_mujoco as from_mujoco
@@ -16,3 +17,5 @@ from .shapes import (
     with_inertias_of_shapes as with_inertias_of_shapes,
 )
 from .urdf_write import save_urdf as save_urdf, to_urdf as to_urdf, update_urdf as update_urdf
+
+_publish(__name__)

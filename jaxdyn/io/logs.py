@@ -306,8 +306,8 @@ def read_log(
     `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`; suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
     brackets are ignored. If no positions are numbered, columns are found by joint name, as in `shoulder/position`,
     `position_shoulder`, `effort[shoulder]` or `/joint_states/shoulder/velocity`. In .npz and .parquet files, a quantity may
-    also be one (N, n) array named `q`, `qd`, `tau` or `i`. Text files may have commas, semicolons, tabs or blanks as separators,
-    `#` comments, a byte-order mark and any line endings. Other columns are ignored, with a note.
+    also be one (N, n) array named `q`, `qd`, `tau` or `i`. Text files may have commas, semicolons, tabs or blanks as
+    separators, `#` comments, a byte-order mark and any line endings. Other columns are ignored, with a note.
 
     Rows that repeat an earlier row exactly, with its time stamp, are removed with a note. Gaps (time steps longer than 5 times
     the median step) are noted but accepted: `preprocess` treats the pieces separately.

@@ -1,5 +1,6 @@
 """Robot models: `Chain`, its builders, configurations, and the coordinate layouts of other programs."""
 
+from .._exports import publish as _publish
 from . import layouts as layouts
 from .build import (
     attach as attach,
@@ -31,3 +32,5 @@ from .drives import (
     with_coupling as with_coupling,
     with_transmission as with_transmission,
 )
+
+_publish(__name__, "layouts")

@@ -1,5 +1,6 @@
 """Identification results as HTML pages, tables and text."""
 
+from .._exports import publish as _publish
 from .comparison import print_comparison as print_comparison, write_comparison as write_comparison
 from .files import write_errors as write_errors, write_parameters as write_parameters
 from .page import write_report as write_report
@@ -18,3 +19,5 @@ from .verdict import (
     parse_limit as parse_limit,
     verdict as verdict,
 )
+
+_publish(__name__)

@@ -1,8 +1,11 @@
 """Time integration: single steps and rollouts."""
 
+from .._exports import publish as _publish
 from .integrate import step as step
 from .rollout import (
     AdaptiveRollout as AdaptiveRollout,
     adaptive_rollout as adaptive_rollout,
     rollout as rollout,
 )
+
+_publish(__name__)

@@ -7,6 +7,7 @@ except ModuleNotFoundError as _missing:
         'jaxdyn.symbolic requires SymPy, which is not installed: pip install "jaxdyn[symbolic]"'
     ) from _missing
 
+from .._exports import publish as _publish
 from .equations import (
     Equations as Equations,
     Functions as Functions,
@@ -17,3 +18,5 @@ from .equations import (
 )
 from .expressions import ten_parameters as ten_parameters
 from .generated import GeneratedEquations as GeneratedEquations, generate as generate
+
+_publish(__name__)

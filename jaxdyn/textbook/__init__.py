@@ -5,6 +5,7 @@ Masses are in [kg], lengths in [m], moments of inertia in [kg m^2], angles in [r
 cos(q_i + q_j).
 """
 
+from .._exports import publish as _publish
 from . import linkages as linkages, nonholonomic as nonholonomic, robots as robots
 from .systems import (
     biped as biped,
@@ -20,3 +21,5 @@ from .systems import (
     single_link as single_link,
     spherical_rrp as spherical_rrp,
 )
+
+_publish(__name__, "linkages", "nonholonomic", "robots")

@@ -1,5 +1,6 @@
 """Optimal control, linear-quadratic control, inverse kinematics, time-optimal paths, and policy optimisation."""
 
+from .._exports import publish as _publish
 from .collocation import solve_by_collocation as solve_by_collocation
 from .constraints import (
     Clearance as Clearance,
@@ -94,3 +95,5 @@ from .solution import (
     Trajectory as Trajectory,
 )
 from .splines import solve_by_inverse_dynamics as solve_by_inverse_dynamics
+
+_publish(__name__)
