@@ -1,13 +1,13 @@
-"""Order of the operations of a kernel, chosen so that few scalars occupy registers at the same time.
+"""A function of one state as one Pallas kernel, with one thread per state and scalars in registers.
 
-Execution of a graph of scalar operations in a Pallas kernel, with one thread per state and scalars in registers.
-
-Pallas call of a kernel, with the operations of the function, the memory layout, and the blocks of states."""
+`call_kernel` decomposes the function into scalar operations (`source.loops`), `plan` lays out its memory, `Body` executes the
+operations in an order that keeps few scalars in registers (`ordered`), and `_Refs` reads and writes the kernel's arrays.
+"""
 
 import dataclasses
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from ..dynamics.engine.lanes import filled
 from ..errors import DeploymentError
 from ..source.code import Node, Scalar, entries
 from ..source.loops import Live, Loop, LoopGraph, Memory, Store
+
+WARP = 32  # states per block, one per thread
 
 
 @dataclasses.dataclass(eq=False)
@@ -92,13 +94,12 @@ def _most_alive(order: list, ends: Sequence[Node], needs: dict) -> int:
     return most
 
 
-# -- kernel body
-
 IN_REGISTERS = 32  # maximum size of an argument that is read into registers before the loops
 ONE_BY_ONE = 2000  # maximum number of result entries written outside loops
 # Maximum number of consecutive entries of a result that one statement writes, for functions of up to LARGE operations and for
 # larger ones. Triton's compile time grows with the number of such statements and with the square of the number of operations.
-# The entries written by a statement occupy registers until it is executed.
+# The entries written by a statement occupy registers until it is executed. A block of an array has room for such a group beyond
+# its end, because Triton accesses 2, 4, 8, ... entries at a time.
 TOGETHER, LARGE = (16, 64), 6000
 
 
@@ -177,30 +178,6 @@ def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], numbe
     return [(k, x) for k, x in enumerate(result.ravel().tolist()) if not lies(x, k)]
 
 
-@runtime_checkable
-class Access(Protocol):
-    """Access to the memory of a kernel.
-
-    Values have one entry per lane. Positions are Python integers or traced integers.
-    """
-
-    def by_state(self, memory: Memory) -> bool:
-        """True if each state has its own copy of this memory."""
-        ...
-
-    def read(self, memory: Memory, place: Any, count: int) -> list:
-        """Read consecutive entries of a buffer."""
-        ...
-
-    def write(self, memory: Memory, place: Any, values: list) -> None:
-        """Store consecutive entries of a buffer."""
-        ...
-
-    def result(self, number: int, place: int, values: list) -> None:
-        """Store consecutive entries of a result."""
-        ...
-
-
 @dataclasses.dataclass(eq=False)
 class Stores:
     """Consecutive entries of a buffer, stored together."""
@@ -209,6 +186,10 @@ class Stores:
     offset: int
     terms: tuple
     values: list[Scalar]
+
+    def goes_on_with(self, store: Store) -> bool:
+        place = self.memory, self.offset + len(self.values), self.terms
+        return place == (store.memory, store.offset, store.terms)
 
 
 def _grouped(items: Sequence) -> list:
@@ -219,13 +200,7 @@ def _grouped(items: Sequence) -> list:
             found.append(item)
             continue
         last = found[-1] if found and isinstance(found[-1], Stores) else None
-        same = last is not None and last.memory is item.memory and last.terms == item.terms
-        if (
-            last is not None
-            and same
-            and last.offset + len(last.values) == item.offset
-            and len(last.values) < TOGETHER[0]
-        ):
+        if last is not None and len(last.values) < TOGETHER[0] and last.goes_on_with(item):
             last.values.append(item.value)
         else:
             found.append(Stores(item.memory, item.offset, item.terms, [item.value]))
@@ -235,9 +210,9 @@ def _grouped(items: Sequence) -> list:
 class Body:
     """Execution of a plan for several states at once, one per lane."""
 
-    def __init__(self, plan: Plan, memory: Access, zero: Callable[[], Any], lanes: int, dtype: Any) -> None:
+    def __init__(self, plan: Plan, memory: "_Refs", zero: Callable[[], Any], dtype: Any) -> None:
         self._plan, self._memory, self._zero = plan, memory, zero
-        self._lanes, self._type = lanes, np.dtype(dtype).type
+        self._type = np.dtype(dtype).type
 
     def run(self) -> None:
         """Run the plan."""
@@ -318,7 +293,7 @@ class Body:
 
     def _computed(self, node: Node, known: dict, turns: dict[Loop, Any]) -> Any:
         if node.kind == "index":
-            return self._full(jnp.asarray(self._place(node.of[0], node.of[1], turns)).astype(self._type))
+            return jnp.broadcast_to(jnp.asarray(self._place(node.of[0], node.of[1], turns)).astype(self._type), (WARP,))
         if node.kind == "select":
             which, then, otherwise = (self._lane(known, x, turns) for x in node.of)
             return jnp.where(which, then, otherwise)
@@ -334,7 +309,7 @@ class Body:
 
     def _lane(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
         if not isinstance(x, Node):
-            return jnp.full(self._lanes, x, bool if isinstance(x, bool) else self._type)
+            return jnp.full(WARP, x, bool if isinstance(x, bool) else self._type)
         place = x.of if x.kind == "result" else x
         if place not in known:
             known[place] = self._loaded(x, turns)
@@ -346,9 +321,6 @@ class Body:
         if _is_read_where_used(node) and turns:
             place = place + list(turns.values())[-1] * self._zero()
         return self._memory.read(memory, place, 1)[0]
-
-    def _full(self, x: Any) -> Any:
-        return jnp.broadcast_to(x, (self._lanes,))
 
     def _place(self, offset: int, terms: tuple, turns: dict[Loop, Any]) -> Any:
         place: Any = np.int32(offset) if terms else offset
@@ -411,11 +383,6 @@ FUNCTIONS: dict[str, Callable] = {
 }
 
 
-# -- kernel call
-
-WARP = 32  # states per block
-
-
 def call_kernel(
     function: Callable, mapped: Sequence[bool], variables: Sequence[jax.Array], interpret: bool
 ) -> list[jax.Array]:
@@ -453,81 +420,63 @@ def _planned(traced: Any, shapes: Sequence[tuple[int, ...]]) -> Plan:
     return plan(graph, numbers)
 
 
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Layout of arrays of shape (states, entries) in blocks of rows, for Triton and Pallas' interpreter."""
+def _read(ref: Any, place: Any, scratch: bool, count: int) -> list:
+    """Read consecutive entries of all states, from an array of shape (states, entries), or (entries, states) if scratch."""
+    if count == 1:
+        return [ref[(place, slice(None)) if scratch else (slice(None), place)]]
+    ref, mask = _columns(ref, place, scratch, count)
+    x = pallas_triton().load(ref, mask=mask, other=0)
+    return _split(x.T if scratch else x)[:count]
 
-    lanes: int = WARP
 
-    def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
-        return (_room(size, scratch), states) if scratch else (states, size)  # for coalesced access, states are last
+def _write(ref: Any, place: Any, scratch: bool, values: list) -> None:
+    """Store consecutive entries of all states."""
+    if len(values) == 1:
+        ref[(place, slice(None)) if scratch else (slice(None), place)] = values[0]
+        return
+    ref, mask = _columns(ref, place, scratch, len(values))
+    x = _joined([*values, *values[:1] * (power_of_2(len(values)) - len(values))])
+    pallas_triton().store(ref, x.T if scratch else x, mask=mask)
 
-    def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
-        if shared:
-            return pallas().BlockSpec((size,), lambda i: (0,))
-        if scratch:
-            return pallas().BlockSpec((_room(size, scratch), self.lanes), lambda i: (0, i))
-        return pallas().BlockSpec((self.lanes, _room(size)), lambda i: (i, 0))
 
-    def read(self, ref: Any, place: Any, scratch: bool, count: int) -> list:
-        """Read consecutive entries."""
-        if count == 1:
-            return [ref[(place, slice(None)) if scratch else (slice(None), place)]]
-        ref, mask = self._columns(ref, place, scratch, count)
-        x = pallas_triton().load(ref, mask=mask, other=0)
-        return _split(x.T if scratch else x)[:count]
+def _columns(ref: Any, place: Any, scratch: bool, count: int) -> tuple[Any, jax.Array]:
+    """Reference to consecutive entries of all states, and a mask of the requested entries.
 
-    def write(self, ref: Any, place: Any, scratch: bool, values: list) -> None:
-        """Store consecutive entries."""
-        if len(values) == 1:
-            ref[(place, slice(None)) if scratch else (slice(None), place)] = values[0]
-            return
-        ref, mask = self._columns(ref, place, scratch, len(values))
-        x = _joined([*values, *values[:1] * (power_of_2(len(values)) - len(values))])
-        pallas_triton().store(ref, x.T if scratch else x, mask=mask)
-
-    def _columns(self, ref: Any, place: Any, scratch: bool, count: int) -> tuple[Any, jax.Array]:
-        """Reference to consecutive entries of all states, and a mask of the requested entries.
-
-        Triton accesses 2, 4, 8, ... entries at a time, so the reference may extend beyond the requested entries.
-        """
-        whole = slice(None) if isinstance(place, int) else pallas().ds(jnp.int32(0), self.lanes)  # all int32
-        places = pallas().ds(place, power_of_2(count))
-        shape = (power_of_2(count), self.lanes) if scratch else (self.lanes, power_of_2(count))
-        mask = jax.lax.broadcasted_iota(jnp.int32, shape, int(not scratch)) < count
-        return ref.at[(places, whole) if scratch else (whole, places)], mask
-
-    def options(self, interpret: bool) -> dict[str, Any]:
-        if interpret:
-            return {"interpret": True}
-        return {"compiler_params": pallas_triton().CompilerParams(num_warps=self.lanes // WARP)}
+    Triton accesses 2, 4, 8, ... entries at a time, so the reference may extend beyond the requested entries.
+    """
+    whole = slice(None) if isinstance(place, int) else pallas().ds(jnp.int32(0), WARP)  # all int32
+    places = pallas().ds(place, power_of_2(count))
+    shape = (power_of_2(count), WARP) if scratch else (WARP, power_of_2(count))
+    mask = jax.lax.broadcasted_iota(jnp.int32, shape, int(not scratch)) < count
+    return ref.at[(places, whole) if scratch else (whole, places)], mask
 
 
 class _Refs:
     """Access to the memories of a plan through the references of a Pallas kernel."""
 
-    def __init__(self, planned: Plan, used: Sequence[int], shared: Sequence[bool], refs: Sequence[Any], layout: Any):
+    def __init__(self, planned: Plan, used: Sequence[int], shared: Sequence[bool], refs: Sequence[Any]):
         inputs, ends = len(shared), len(shared) + len(planned.results)
         self._arguments = dict(zip(used, zip(refs, shared, strict=False), strict=False))
         self._tables = dict(zip(planned.tables, refs[len(used) : inputs - 1], strict=True))
         self._results = refs[inputs:ends]
         self._scratch = dict(zip(planned.scratch, refs[ends:], strict=True))
-        self._within, self._layout = planned.within, layout
+        self._within = planned.within
 
     def by_state(self, memory: Memory) -> bool:
+        """True if each state has its own copy of this memory."""
         return memory.values is None and (memory.argument is None or not self._arguments[memory.argument][1])
 
     def read(self, memory: Memory, place: Any, count: int) -> list:
         if self.by_state(memory):
-            return self._layout.read(*self._of(memory, place), count)
+            return _read(*self._of(memory, place), count)
         ref = self._tables[memory] if memory.argument is None else self._arguments[memory.argument][0]
-        return [jnp.broadcast_to(ref[place + k], (self._layout.lanes,)) for k in range(count)]
+        return [jnp.broadcast_to(ref[place + k], (WARP,)) for k in range(count)]
 
     def write(self, memory: Memory, place: Any, values: list) -> None:
-        self._layout.write(*self._of(memory, place), values)
+        _write(*self._of(memory, place), values)
 
     def result(self, number: int, place: int, values: list) -> None:
-        self._layout.write(self._results[number], place, False, values)
+        _write(self._results[number], place, False, values)
 
     def _of(self, memory: Memory, place: Any) -> tuple[Any, Any, bool]:
         """Array that contains a buffer, position of the buffer in the array, and whether the array is laid out as scratch."""
@@ -542,11 +491,6 @@ class _Refs:
 def power_of_2(count: int) -> int:
     """The smallest power of 2 that is at least `count`."""
     return 1 << (count - 1).bit_length()
-
-
-def _room(size: int, scratch: bool = False) -> int:
-    """Number of entries to allocate, including space for a group of entries that extends beyond the array."""
-    return size + TOGETHER[0 if scratch else -1]
 
 
 def _joined(values: list) -> jax.Array:
@@ -569,32 +513,32 @@ def _called(
     planned: Plan, variables: Sequence[jax.Array], mapped: Sequence[bool], count: int, dtype: Any, interpret: bool
 ) -> list[jax.Array]:
     """Call the kernel and return results of shape (states, entries), including the rows that pad the last block."""
-    layout = Rows()
-    blocks = -(-count // layout.lanes)
+    block, states = pallas().BlockSpec, -(-count // WARP) * WARP
     used = sorted({x.argument for x in planned.live.items if isinstance(x, Memory) and x.argument is not None})
-    inputs = [
-        (_rows(variables[k], layout.lanes) if mapped[k] else variables[k].reshape(-1)).astype(dtype) for k in used
-    ]
+    rows = lambda x: filled(x.reshape(len(x), -1), WARP)
+    inputs = [(rows(variables[k]) if mapped[k] else variables[k].reshape(-1)).astype(dtype) for k in used]
     inputs += [jnp.asarray(x.values, dtype) for x in planned.tables]
     inputs += [jnp.zeros(1, jnp.int32)]
     shared = [not mapped[k] for k in used] + [True] * (len(planned.tables) + 1)
-    sizes = [(x.size, False) for x in planned.results] + [(x.size, True) for x in planned.scratch]
 
     def kernel(*refs):
-        memory = _Refs(planned, used, shared, refs, layout)
-        zero = lambda: refs[len(inputs) - 1][0]
-        Body(planned, memory, zero, layout.lanes, dtype).run()
+        memory = _Refs(planned, used, shared, refs)
+        Body(planned, memory, lambda: refs[len(inputs) - 1][0], dtype).run()
 
+    sizes = [x.size for x in planned.results]
+    scratch = [x.size + TOGETHER[0] for x in planned.scratch]  # for coalesced access, states are last
+    own = lambda size: block((WARP, size + TOGETHER[-1]), lambda i: (i, 0))
     out = pallas().pallas_call(
         kernel,
-        [jax.ShapeDtypeStruct(layout.shape(blocks * layout.lanes, *size), dtype) for size in sizes],
-        grid=(blocks,),
-        in_specs=[layout.spec(x.shape[-1], s) for x, s in zip(inputs, shared, strict=True)],
-        out_specs=[layout.spec(size, False, scratch) for size, scratch in sizes],
-        **layout.options(interpret),
+        [
+            *(jax.ShapeDtypeStruct((states, size), dtype) for size in sizes),
+            *(jax.ShapeDtypeStruct((size, states), dtype) for size in scratch),
+        ],
+        grid=(states // WARP,),
+        in_specs=[
+            block(x.shape, lambda i: (0,)) if s else own(x.shape[-1]) for x, s in zip(inputs, shared, strict=True)
+        ],
+        out_specs=[*map(own, sizes), *(block((size, WARP), lambda i: (0, i)) for size in scratch)],
+        **({"interpret": True} if interpret else {"compiler_params": pallas_triton().CompilerParams(num_warps=1)}),
     )(*inputs)
     return list(out[: len(planned.results)])
-
-
-def _rows(x: jax.Array, multiple: int) -> jax.Array:
-    return filled(x.reshape(len(x), -1), multiple)

@@ -1,12 +1,12 @@
-"""JAX primitive for batched functions, whose derivatives, transposes and batches are instances of the same primitive.
+"""`kernel_vmap`: a batched function as a single GPU kernel with one thread per state.
 
-Each instance is one program for the entire batch. On a GPU, a gradient therefore consists of two kernels. The first
-computes the values, and the second recomputes them for each state and applies the transposed derivative. The cotangents of
-arguments shared by all states are summed afterwards.
+A kernel is an instance of the primitive `batch_of_states`, whose derivatives, transposes and batches are instances of the same
+primitive: each is one program for the entire batch. A gradient on a GPU therefore consists of two kernels. The first computes
+the values, and the second recomputes them for each state and applies the transposed derivative. The cotangents of arguments
+shared by all states are summed afterwards.
 
-Fallback for functions that cannot be one kernel: on a GPU, each batched library function that they call becomes a kernel.
-
-`kernel_vmap`: a batched function as a single GPU kernel with one thread per state."""
+A function that cannot be one kernel falls back to `jax.vmap`, in which every library function that it calls becomes a kernel.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -35,6 +35,106 @@ from .kernel_call import call_kernel
 from .sharded import Axes, _count, _mapped, _of_leaves
 
 Run = Callable[[Callable, tuple[bool, ...], Sequence[jax.Array]], list[jax.Array]]
+
+
+def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool = False) -> Callable[..., Any]:
+    """Map a function over a batch like `jax.vmap`, in a single GPU kernel with one thread per state.
+
+    For example, the following call launches one kernel for all steps of all states:
+
+        kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd)
+
+    The kernel keeps the state in registers. It accesses memory only at the start, at the end, and for rows that a step
+    reads or stores. In contrast, `jax.vmap` launches a dozen or more kernels per step. On a CPU, the program is that of
+    `jax.vmap`. The kernel uses Pallas' Triton backend, for which JAX 0.11 emits a deprecation warning.
+
+    The function is traced once and decomposed into scalar operations, which form the body of a Pallas kernel. The
+    parameters of a robot captured by closure become constants, whereas robots and parameters passed as arguments are read
+    from memory. Loops over links are unrolled in small functions, such as forward dynamics of up to 17 joints. In larger
+    functions, these loops remain, and links exchange values through memory. Loops over time are not unrolled.
+
+    The function may contain:
+
+    - integrators, checkpoints, torque tables, and policies that consist of arithmetic and elementary functions;
+    - `lax.scan`, `lax.cond` and `jax.grad`.
+
+    Kernels do not support:
+
+    - linear algebra by LAPACK, sorting or random numbers;
+    - loops whose number of iterations depends on the arguments;
+    - array indices that depend on the arguments.
+
+    All computations use the widest floating-point type among the arguments and results (float32 or float64). Integers are
+    exact up to 2^24 in float32 and 2^53 in float64. `jax.export` of a kernel requires `disabled_checks`, since JAX does not
+    guarantee compatibility for kernels.
+
+    Derivatives in forward and reverse mode are also kernels. A gradient consists of two kernels, followed by sums of the
+    cotangents of shared arguments over the batch. The second kernel recomputes the values for each state, with checkpoints
+    at the start of each iteration of the loops over time.
+
+    Args:
+        function: function of one robot and one state, like those of jaxdyn, with positional arguments only.
+        in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
+        interpret: True to run the kernel in Pallas' interpreter, on any device; this is slow and intended for tests.
+
+    Returns:
+        A compiled function whose results have the batch as the leading axis. Store and reuse it, as with `jax.jit`.
+
+    Raises:
+        ModelError: at the call, if an axis is neither 0 nor None, if batches differ in length, or if no argument has a
+            batch.
+        FallbackWarning: when compiling for a GPU or interpreting, if the function has more than 150 000 operations or
+            contains an unsupported operation, which the message names. The function then runs under `jax.vmap`, with one
+            kernel for each call of a library function such as `forward_dynamics`.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+
+    def run(structure, mapped, *leaves):
+        return _batched(_of_leaves(function, structure), name, mapped, leaves, interpret)
+
+    compiled = jax.jit(run, static_argnums=(0, 1))
+
+    @functools.wraps(function)
+    def batched(*arguments):
+        leaves, structure = jax.tree.flatten(arguments)
+        return compiled(structure, _mapped(in_axes, arguments), *leaves)
+
+    return batched
+
+
+def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tuple, interpret: bool) -> Any:
+    _count(leaves, mapped)
+    shapes = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(leaves, mapped, strict=True)]
+    traced, results = jax.make_jaxpr(single, return_shape=True)(*shapes)
+    # traced arrays captured by the function become additional arguments
+    outer = [k for k, x in enumerate(traced.consts) if isinstance(x, Tracer)]
+    mapped = (*mapped, *[False] * len(outer))
+
+    def one(*variables):
+        constants = list(traced.consts)
+        for k, x in zip(outer, variables[len(leaves) :], strict=True):
+            constants[k] = x
+        return eval_jaxpr(traced.jaxpr, constants, *variables[: len(leaves)])
+
+    def plain(function, mapped):
+        return jax.vmap(function, tuple(0 if m else None for m in mapped))
+
+    def kernel(function, mapped, variables):
+        try:
+            return call_kernel(function, mapped, variables, interpret)
+        except DeploymentError as error:
+            what = name if function is one else f"a derivative of {name}"
+            warn(f"kernel_vmap of {what} falls back to jax.vmap with many kernels: {error.fault}", FallbackWarning)
+            return with_kernels(plain(function, mapped), interpret)(*variables)
+
+    def run(function, mapped, variables):
+        if interpret:
+            return kernel(function, mapped, variables)
+        return by_platform(plain(function, mapped), lambda *v: kernel(function, mapped, v), *variables)
+
+    found = batch_of_states(one, traced.out_avals, mapped, run, [*leaves, *(traced.consts[k] for k in outer)])
+    return jax.tree.unflatten(jax.tree.structure(results), found)
+
 
 _batch_p = Primitive("batch_of_states")
 _batch_p.multiple_results = True
@@ -148,6 +248,33 @@ def _filled(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) ->
     return found
 
 
+def _rewritten(function: Callable, change: Callable[[Any], Any]) -> Callable:
+    """The function with `change(equation)` in place of every equation of its program and of the programs within it.
+
+    If `change` returns None, the equation stays, and the programs within it are rewritten.
+    """
+
+    def program(jaxpr: Any) -> Any:
+        return jaxpr.replace(eqns=[equation(x) for x in jaxpr.eqns])
+
+    def equation(x: Any) -> Any:
+        new = change(x)
+        return x.replace(params={k: parameter(y) for k, y in x.params.items()}) if new is None else new
+
+    def parameter(x: Any) -> Any:
+        if type(x) is tuple:
+            return tuple(map(parameter, x))
+        if hasattr(x, "consts") and hasattr(x, "jaxpr"):
+            return x.replace(jaxpr=program(x.jaxpr))
+        return program(x) if hasattr(x, "eqns") else x
+
+    def rewritten(*variables):
+        traced = jax.make_jaxpr(function)(*variables)
+        return eval_jaxpr(program(traced.jaxpr), traced.consts, *variables)
+
+    return rewritten
+
+
 def with_checkpoints(function: Callable) -> Callable:
     """Rewrite loops so that reverse mode stores the state at the start of each iteration and recomputes the rest.
 
@@ -155,72 +282,37 @@ def with_checkpoints(function: Callable) -> Callable:
     links.
     """
 
-    def stepwise(*variables):
-        traced = jax.make_jaxpr(function)(*variables)
-        return eval_jaxpr(_checkpointed(traced.jaxpr), traced.consts, *variables)
+    def change(equation: Any) -> Any:
+        name, inner = equation.primitive.name, equation.params.get("jaxpr")
+        if name == "jit":
+            return None
+        if name != "scan" or any(x.primitive.name.startswith(("remat", "checkpoint")) for x in inner.eqns):
+            return equation
+        loops = [x.params for x in inner.eqns if x.primitive.name == "scan"]
+        if cost(inner.jaxpr) <= 1.1 * sum(cost(x["jaxpr"].jaxpr) * x["length"] for x in loops):
+            return None  # most of the work is in an inner loop, so its iterations become checkpoints
+        body = lambda *x: eval_jaxpr(inner.jaxpr, inner.consts, *x)
+        stored = jax.make_jaxpr(jax.checkpoint(body, prevent_cse=False))(*inner.in_avals)
+        return equation.replace(params={**equation.params, "jaxpr": stored})
 
-    return stepwise
-
-
-def _checkpointed(jaxpr: Any) -> Any:
-    return jaxpr.replace(eqns=[_checkpointed_equation(x) for x in jaxpr.eqns])
-
-
-def _checkpointed_equation(equation: Any) -> Any:
-    name, inner = equation.primitive.name, equation.params.get("jaxpr")
-    if name == "jit":
-        found = inner.replace(jaxpr=_checkpointed(inner.jaxpr))
-    elif name == "scan" and not any(x.primitive.name.startswith(("remat", "checkpoint")) for x in inner.eqns):
-        nested = sum(
-            cost(x.params["jaxpr"].jaxpr) * x.params["length"] for x in inner.eqns if x.primitive.name == "scan"
-        )
-        if cost(inner.jaxpr) > 1.1 * nested:
-            body = lambda *x: eval_jaxpr(inner.jaxpr, inner.consts, *x)
-            found = jax.make_jaxpr(jax.checkpoint(body, prevent_cse=False))(*inner.in_avals)
-        else:  # most of the work is in an inner loop, so its iterations become checkpoints
-            found = inner.replace(jaxpr=_checkpointed(inner.jaxpr))
-    else:
-        return equation
-    return equation.replace(params={**equation.params, "jaxpr": found})
-
-
-# -- kernel parts
+    return _rewritten(function, change)
 
 
 def with_kernels(batched: Callable, interpret: bool) -> Callable:
     """Rewrite a batched function so that library functions such as forward dynamics run as kernels, except on CPUs."""
 
-    def rewritten(*variables):
-        traced = jax.make_jaxpr(batched)(*variables)
-        return eval_jaxpr(_rewritten(traced.jaxpr, interpret), traced.consts, *variables)
-
-    return rewritten
-
-
-def _rewritten(jaxpr: Any, interpret: bool) -> Any:
-    return jaxpr.replace(eqns=[_equation(x, interpret) for x in jaxpr.eqns])
-
-
-def _equation(equation: Any, interpret: bool) -> Any:
-    parameters = equation.params
-    if equation.primitive.name == "by_platform":
+    def change(equation: Any) -> Any:
+        if equation.primitive.name != "by_platform":
+            return None
+        parameters = equation.params
         default = with_kernels(parameters["default"], interpret)  # a solver, for example, calls other library functions
         if parameters["each"] is not None:
             function, mapped = parameters["each"]
             default = _kernel(function, mapped, default, interpret)
-        avals = [x.aval for x in equation.invars]
-        cpu = jax.make_jaxpr(default)(*avals) if interpret else parameters["cpu"]
+        cpu = jax.make_jaxpr(default)(*(x.aval for x in equation.invars)) if interpret else parameters["cpu"]
         return equation.replace(params={**parameters, "default": default, "cpu": cpu})
-    return equation.replace(params={name: _parameter(x, interpret) for name, x in parameters.items()})
 
-
-def _parameter(x: Any, interpret: bool) -> Any:
-    """Rewrite all programs within a parameter of an equation."""
-    if type(x) is tuple:
-        return tuple(_parameter(y, interpret) for y in x)
-    if hasattr(x, "consts") and hasattr(x, "jaxpr"):
-        return x.replace(jaxpr=_rewritten(x.jaxpr, interpret))
-    return _rewritten(x, interpret) if hasattr(x, "eqns") else x
+    return _rewritten(batched, change)
 
 
 def _kernel(function: Callable, mapped: tuple[bool, ...], default: Callable, interpret: bool) -> Callable:
@@ -233,105 +325,3 @@ def _kernel(function: Callable, mapped: tuple[bool, ...], default: Callable, int
             return default(*variables)
 
     return evaluated
-
-
-# -- kernel vmap
-
-
-def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool = False) -> Callable[..., Any]:
-    """Map a function over a batch like `jax.vmap`, in a single GPU kernel with one thread per state.
-
-    For example, the following call launches one kernel for all steps of all states:
-
-        kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd)
-
-    The kernel keeps the state in registers. It accesses memory only at the start, at the end, and for rows that a step
-    reads or stores. In contrast, `jax.vmap` launches a dozen or more kernels per step. On a CPU, the program is that of
-    `jax.vmap`. The kernel uses Pallas' Triton backend, for which JAX 0.11 emits a deprecation warning.
-
-    The function is traced once and decomposed into scalar operations, which form the body of a Pallas kernel. The
-    parameters of a robot captured by closure become constants, whereas robots and parameters passed as arguments are read
-    from memory. Loops over links are unrolled in small functions, such as forward dynamics of up to 17 joints. In larger
-    functions, these loops remain, and links exchange values through memory. Loops over time are not unrolled.
-
-    The function may contain:
-
-    - integrators, checkpoints, torque tables, and policies that consist of arithmetic and elementary functions;
-    - `lax.scan`, `lax.cond` and `jax.grad`.
-
-    Kernels do not support:
-
-    - linear algebra by LAPACK, sorting or random numbers;
-    - loops whose number of iterations depends on the arguments;
-    - array indices that depend on the arguments.
-
-    All computations use the widest floating-point type among the arguments and results (float32 or float64). Integers are
-    exact up to 2^24 in float32 and 2^53 in float64. `jax.export` of a kernel requires `disabled_checks`, since JAX does not
-    guarantee compatibility for kernels.
-
-    Derivatives in forward and reverse mode are also kernels. A gradient consists of two kernels, followed by sums of the
-    cotangents of shared arguments over the batch. The second kernel recomputes the values for each state, with checkpoints
-    at the start of each iteration of the loops over time.
-
-    Args:
-        function: function of one robot and one state, like those of jaxdyn, with positional arguments only.
-        in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
-        interpret: True to run the kernel in Pallas' interpreter, on any device; this is slow and intended for tests.
-
-    Returns:
-        A compiled function whose results have the batch as the leading axis. Store and reuse it, as with `jax.jit`.
-
-    Raises:
-        ModelError: at the call, if an axis is neither 0 nor None, if batches differ in length, or if no argument has a
-            batch.
-        FallbackWarning: when compiling for a GPU or interpreting, if the function has more than 150 000 operations or
-            contains an unsupported operation, which the message names. The function then runs under `jax.vmap`, with one
-            kernel for each call of a library function such as `forward_dynamics`.
-    """
-    name = getattr(function, "__name__", type(function).__name__)
-
-    def run(structure, mapped, *leaves):
-        return _batched(_of_leaves(function, structure), name, mapped, leaves, interpret)
-
-    compiled = jax.jit(run, static_argnums=(0, 1))
-
-    @functools.wraps(function)
-    def batched(*arguments):
-        leaves, structure = jax.tree.flatten(arguments)
-        return compiled(structure, _mapped(in_axes, arguments), *leaves)
-
-    return batched
-
-
-def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tuple, interpret: bool) -> Any:
-    _count(leaves, mapped)
-    shapes = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(leaves, mapped, strict=True)]
-    traced, results = jax.make_jaxpr(single, return_shape=True)(*shapes)
-    # traced arrays captured by the function become additional arguments
-    outer = [k for k, x in enumerate(traced.consts) if isinstance(x, Tracer)]
-    mapped = (*mapped, *[False] * len(outer))
-
-    def one(*variables):
-        constants = list(traced.consts)
-        for k, x in zip(outer, variables[len(leaves) :], strict=True):
-            constants[k] = x
-        return eval_jaxpr(traced.jaxpr, constants, *variables[: len(leaves)])
-
-    def plain(function, mapped):
-        return jax.vmap(function, tuple(0 if m else None for m in mapped))
-
-    def kernel(function, mapped, variables):
-        try:
-            return call_kernel(function, mapped, variables, interpret)
-        except DeploymentError as error:
-            what = name if function is one else f"a derivative of {name}"
-            warn(f"kernel_vmap of {what} falls back to jax.vmap with many kernels: {error.fault}", FallbackWarning)
-            return with_kernels(plain(function, mapped), interpret)(*variables)
-
-    def run(function, mapped, variables):
-        if interpret:
-            return kernel(function, mapped, variables)
-        return by_platform(plain(function, mapped), lambda *v: kernel(function, mapped, v), *variables)
-
-    found = batch_of_states(one, traced.out_avals, mapped, run, [*leaves, *(traced.consts[k] for k in outer)])
-    return jax.tree.unflatten(jax.tree.structure(results), found)

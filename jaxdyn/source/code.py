@@ -1,8 +1,8 @@
-"""Scalar expressions with constant folding and common-subexpression elimination.
+"""Traced functions as scalar operations, and these as lines of C or Python.
 
-JAX's array operations, evaluated with NumPy on arrays of scalar expressions.
-
-Scalar operations as lines of C or Python code."""
+`entries` interprets a jaxpr with NumPy on arrays of scalars (`Node`s and numbers). A `Graph` folds constants and computes
+common subexpressions once; loops are unrolled, unless a subclass keeps them (`loops`). `body` writes operations as code.
+"""
 
 import dataclasses
 import math
@@ -139,8 +139,6 @@ def _computed(kind: str, of: tuple) -> float | int:
         return -math.inf if kind == "log" and of[0] == 0 else math.inf if kind in ("exp", "pow") else math.nan
 
 
-# -- operations
-
 LONGEST = 10_000  # maximum number of unrolled iterations of a loop
 
 
@@ -197,7 +195,8 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     if name in MOVES:
         return moved(graph, equation, of)
     if name in _ENTRIES:
-        out = by_entry(lambda *x: _ENTRIES[name](graph, *x, **_exponent(parameters)), of)
+        exponent = {"y": parameters["y"]} if "y" in parameters else {}
+        out = each(lambda *x: _ENTRIES[name](graph, *x, **exponent), *of)
     elif name == "scatter-add":
         out = _scattered(graph, equation, of)
     elif name == "reduce_sum":
@@ -214,12 +213,9 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     return [np.broadcast_to(np.asarray(out, object), equation.outvars[0].aval.shape)]
 
 
-def by_entry(function: Callable, of: list[np.ndarray]) -> np.ndarray:
-    return np.asarray(np.frompyfunc(function, len(of), 1)(*of), object)
-
-
-def _exponent(parameters: dict) -> dict:
-    return {"y": parameters["y"]} if "y" in parameters else {}
+def each(function: Callable, *xs: np.ndarray) -> np.ndarray:
+    """Apply a function to every entry."""
+    return np.asarray(np.frompyfunc(function, len(xs), 1)(*xs), object)
 
 
 def _power(graph: Graph, x: Any, y: int) -> Any:
@@ -238,12 +234,8 @@ def _sign(graph: Graph, x: Any) -> Any:
     return graph.apply("select", positive, 1.0, graph.apply("select", negative, -1.0, 0.0))
 
 
-def _infix(kind: str, swapped: bool = False) -> Callable:
-    return lambda g, a, b: g.apply(kind, b, a) if swapped else g.apply(kind, a, b)
-
-
-def _named(kind: str) -> Callable:
-    return lambda g, *x: g.apply(kind, *x)
+def _apply(kind: str) -> Callable:
+    return lambda graph, *x: graph.apply(kind, *x)
 
 
 def _select(graph: Graph, which: Any, *cases: Any) -> Any:
@@ -252,24 +244,26 @@ def _select(graph: Graph, which: Any, *cases: Any) -> Any:
     return graph.apply("select", which, cases[1], cases[0])
 
 
+_SAME = ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+_SAME += ("exp", "expm1", "log", "log1p", "sqrt", "pow", "floor", "and", "or", "not")
+_SPELLED = {
+    "add": "+",
+    "add_any": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+}
+_SPELLED |= {"neg": "negative", "abs": "fabs", "rem": "fmod"}
+_UNCHANGED = ("copy", "copy_p", "convert_element_type", "stop_gradient", "real", "device_put", "reshard")
 _ENTRIES: dict[str, Callable] = {
-    "add": _infix("+"),
-    "add_any": _infix("+"),
-    "sub": _infix("-"),
-    "mul": _infix("*"),
-    "div": _infix("/"),
-    "lt": _infix("<"),
-    "le": _infix("<="),
-    "gt": _infix("<", True),
-    "ge": _infix("<=", True),
-    "eq": _infix("=="),
-    "ne": _infix("!="),
-    "and": _infix("and"),
-    "or": _infix("or"),
-    "not": _named("not"),
-    "neg": _named("negative"),
-    "abs": _named("fabs"),
-    "rem": _named("fmod"),
+    **{name: _apply(kind) for name, kind in {**_SPELLED, **dict(zip(_SAME, _SAME, strict=True))}.items()},
+    **dict.fromkeys(_UNCHANGED, lambda g, x: x),
+    "gt": lambda g, a, b: g.apply("<", b, a),
+    "ge": lambda g, a, b: g.apply("<=", b, a),
     "max": lambda g, a, b: g.apply("select", g.apply("<", a, b), b, a),
     "min": lambda g, a, b: g.apply("select", g.apply("<", b, a), b, a),
     "clamp": lambda g, low, x, high: g.apply(
@@ -282,15 +276,6 @@ _ENTRIES: dict[str, Callable] = {
     "rsqrt": lambda g, x: g.apply("/", 1.0, g.apply("sqrt", x)),
     "logistic": lambda g, x: g.apply("/", 1.0, g.apply("+", 1.0, g.apply("exp", g.apply("negative", x)))),
     "select_n": _select,
-    **{name: _named(name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh")},
-    **{
-        name: _named(name)
-        for name in ("asinh", "acosh", "atanh", "exp", "expm1", "log", "log1p", "sqrt", "pow", "floor")
-    },
-    **{
-        name: (lambda g, x: x)
-        for name in ("copy", "copy_p", "convert_element_type", "stop_gradient", "real", "device_put", "reshard")
-    },
 }
 
 
@@ -304,18 +289,14 @@ def _contracted(graph: Graph, parameters: dict, of: list[np.ndarray]) -> np.ndar
     batch, count = a.shape[: len(left_batch)], math.prod(a.shape[len(left_batch) + len(own) :])
     a = a.reshape(*batch, *a.shape[len(batch) : len(batch) + len(own)], *[1] * len(other), count)
     b = b.reshape(*batch, *[1] * len(own), *b.shape[len(batch) : len(batch) + len(other)], count)
-    return _summed(graph, by_entry(_in(graph, "*"), [a, b]), (-1,))
-
-
-def _in(graph: Graph, kind: str) -> Callable:
-    return lambda a, b: graph.apply(kind, a, b)
+    return _summed(graph, each(lambda x, y: graph.apply("*", x, y), a, b), (-1,))
 
 
 def _summed(graph: Graph, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     for axis in sorted((axis % x.ndim for axis in axes), reverse=True):
         total = np.full(x.shape[:axis] + x.shape[axis + 1 :], 0.0, object)
         for k in range(x.shape[axis]):
-            total = by_entry(_in(graph, "+"), [total, np.asarray(np.take(x, k, axis), object)])
+            total = each(lambda a, b: graph.apply("+", a, b), total, np.asarray(np.take(x, k, axis), object))
         x = total
     return x
 
@@ -345,12 +326,9 @@ def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]
 # for each operation, positions of the operands whose entries are moved (None: all operands); the other operands are indices
 MOVES: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(
-        ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack")
+        ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack", "slice")
     ),
-    "slice": None,
-    "pad": None,
-    "split": None,
-    "unstack": None,
+    **dict.fromkeys(("pad", "split", "unstack")),
     "dynamic_slice": (0,),
     "dynamic_update_slice": (0, 1),
     "gather": (0,),
@@ -411,7 +389,7 @@ def chosen(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndar
     if len(branches) != 2:
         raise DeploymentError(f"a choice among more than two cases is not supported in {graph.target}")
     pairs = zip(*map(results, branches), strict=True)
-    return [by_entry(lambda a, b: graph.apply("select", which, b, a), [*pair]) for pair in pairs]
+    return [each(lambda a, b: graph.apply("select", which, b, a), *pair) for pair in pairs]
 
 
 _LOOPS: dict[str, Callable[[Graph, dict, list], list]] = {
@@ -421,8 +399,6 @@ _LOOPS: dict[str, Callable[[Graph, dict, list], list]] = {
     "optimization_barrier": lambda graph, parameters, of: of,
 }
 
-
-# -- code
 
 _WIDEST = 90  # maximum length of an expression in characters; longer expressions are assigned to a variable
 _LEVEL = {"or": 0, "and": 1, "==": 2, "!=": 2, "<": 3, "<=": 3, "+": 4, "-": 4, "*": 5, "/": 5}

@@ -1,8 +1,8 @@
-"""Integers that depend on loop iterations: counters, and positions in memory.
+"""Traced functions as scalar operations in which long loops remain loops whose iterations read and write memory.
 
-Traced functions as scalar operations, in which long loops remain loops whose iterations read and write memory.
-
-Search of a graph with loops for the parts that affect its results."""
+Integers that depend on loop iterations (`Index`) are counters and positions in memory. `LoopGraph` builds the graph, and `Live`
+finds the parts of it that affect the results.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 
 from .._jax_compat import Literal, scan_counts
 from ..errors import DeploymentError
-from .code import MOVES, Graph, Node, Scalar, chosen, entries, moved
+from .code import MOVES, Graph, Node, Scalar, chosen, each, entries, moved
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +115,6 @@ def _shift(jaxpr: Any, variable: Any) -> tuple[int, int] | None:
     found = _shift(jaxpr, equation.invars[within[0]])
     return None if found is None else (found[0], found[1] + within[1])
 
-
-# -- loops
 
 MOST = 150_000  # maximum number of operations of a function
 SMALL = 400  # maximum number of operations of an unrolled loop
@@ -269,18 +267,18 @@ class LoopGraph(Graph):
     def converted(self, x: np.ndarray, old: Any, new: Any) -> np.ndarray:
         old, new = np.dtype(old), np.dtype(new)
         if new.kind == "b" and old.kind != "b":
-            return _each(lambda y: self.apply("!=", y, 0.0), x)
+            return each(lambda y: self.apply("!=", y, 0.0), x)
         if old.kind == "b" and new.kind != "b":
-            return _each(lambda y: self.apply("select", y, 1.0, 0.0), x)
+            return each(lambda y: self.apply("select", y, 1.0, 0.0), x)
         if new.kind in "iu" and old.kind not in "iu":
-            return _each(lambda y: self.apply("truncate", y), x)
+            return each(lambda y: self.apply("truncate", y), x)
         return x
 
     def _whole(self, name: str, of: list[np.ndarray]) -> list[np.ndarray]:
         """The result of an integer division, rounded towards zero; bitwise operations raise an error."""
         if name != "div":
             raise DeploymentError(f"the bitwise operation {name!r} on integers is not supported in a kernel")
-        return [_each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]
+        return [each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]
 
     def _placed(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray] | None:
         """Entries at positions that depend on a loop's iteration, selected from one precomputed row per iteration."""
@@ -293,7 +291,7 @@ class LoopGraph(Graph):
         loop = loops[0]
 
         def at(turn):
-            known = [_each(lambda x: self._at(x, loop, turn), x) if k in places else x for k, x in enumerate(of)]
+            known = [each(lambda x: self._at(x, loop, turn), x) if k in places else x for k, x in enumerate(of)]
             return (self._placed(equation, known) or moved(self, equation, known))[0]
 
         turns = np.stack([at(turn) for turn in range(loop.length)])
@@ -340,7 +338,7 @@ class LoopGraph(Graph):
         """Carried values at the start of an iteration; for a counter, initial value + increment * iteration."""
         if added is not None:
             count = self.index(Index(0, ((loop, added),) if added else ()))
-            return self.converted(_each(lambda y: self.apply("+", y, count), x), float, dtype)
+            return self.converted(each(lambda y: self.apply("+", y, count), x), float, dtype)
         start = len(loop.carried)
         loop.first += x.ravel().tolist()
         loop.carried += [self._node("carry", (loop, start + k)) for k in range(x.size)]
@@ -348,7 +346,7 @@ class LoopGraph(Graph):
 
     def _ended(self, loop: Loop, x: np.ndarray, added: int | None, numbers: Iterator[int]) -> np.ndarray:
         if added is not None:
-            return _each(lambda y: self.apply("+", y, float(added * loop.length)), x)
+            return each(lambda y: self.apply("+", y, float(added * loop.length)), x)
         places = [next(numbers) for _ in range(x.size)]
         stays = lambda k: loop.last[k] is loop.carried[k]
         return _array([loop.first[k] if stays(k) else self._node("result", (loop, k)) for k in places], x.shape)
@@ -414,11 +412,6 @@ def _array(scalars: list, shape: tuple[int, ...]) -> np.ndarray:
     return found.reshape(shape)
 
 
-def _each(function: Callable, *xs: np.ndarray) -> np.ndarray:
-    """Apply a function to every entry."""
-    return np.asarray(np.frompyfunc(function, len(xs), 1)(*xs), object)
-
-
 def _over(x: np.ndarray, function: Callable) -> np.ndarray:
     """Apply a function to every column of an array, that is, along its first axis."""
     columns = x.reshape(len(x), -1)
@@ -436,9 +429,6 @@ def cost(jaxpr: Any) -> int:
         total += sum(v.aval.size for v in equation.outvars)
         total += sum(turns * cost(getattr(x, "jaxpr", x)) for x in inner)
     return total
-
-
-# -- live
 
 
 class Live:
