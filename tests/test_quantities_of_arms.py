@@ -16,7 +16,7 @@ from jaxdyn.dynamics.constraints import pseudo_inverse
 
 operational_space = importlib.import_module("jaxdyn.dynamics.operational_space")
 
-mass_matrix_bounds = importlib.import_module("jaxdyn.dynamics.crba")
+mass_matrix_bounds = importlib.import_module("jaxdyn.dynamics.mass_matrix_bounds")
 
 
 @pytest.fixture(scope="module")

@@ -73,4 +73,52 @@ def test_wrenches_act_on_links_and_the_tip():
 def test_the_definitions_fit_on_a_few_pages():
     assert len(inspect.getsource(rnea).splitlines()) <= 300
     imports = [line for line in inspect.getsource(rnea).splitlines() if line.startswith("from .")]
-    assert not [line for line in imports if "_lowering" in line]
+    assert not [line for line in imports if "engine" in line]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "crba"])
+def test_one_switch_replaces_fast_algorithms_by_definitions(name, monkeypatch):
+    """With `JAXDYN_DEFINITIONS=1`, a program is that of the definition, for one state and for a batch."""
+    chain = random_chain(3, 1)
+    state = random_state(chain.n, 4)[: NAMES.get(name, 1)]
+    states = [jnp.stack([x, x]) for x in state]
+
+    def traced():
+        function = lambda *x: getattr(jaxdyn.dynamics, name)(chain, *x)  # JAX keeps the programs of functions it knows
+        return [str(jax.make_jaxpr(f)(*x)) for f, x in ((function, state), (jax.vmap(function), states))]
+
+    calls, step = [], rnea.link_motion
+    monkeypatch.setattr(rnea, "link_motion", lambda *x: calls.append(x) or step(*x))
+    fast = all("by_platform" in text for text in traced())
+    assert fast == (name != "christoffel_symbols") and not calls  # these are derivatives, which are not kernels
+    monkeypatch.setenv("JAXDYN_DEFINITIONS", "1")
+    assert not any("by_platform" in text for text in traced()) and calls
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["serial", pytest.param("mechanism", marks=pytest.mark.nightly)])
+def test_all_that_depends_on_the_definitions_keeps_its_values(kind, monkeypatch):
+    chain = random_chain(2, 1) if kind == "serial" else ROBOTS[kind]()
+    q, v, a = mechanism_state(chain, 4)
+    wrenches = jnp.asarray(np.random.default_rng(5).normal(size=(chain.n, 6)))
+
+    def run():
+        def everything(q, v, a):
+            return (
+                jaxdyn.inverse_dynamics(chain, q, v, a, wrenches),
+                jaxdyn.forward_dynamics(chain, q, v, a, wrenches),
+                jaxdyn.mass_matrix_inverse(chain, q),
+                jaxdyn.inverse_dynamics_derivatives(chain, q, v, a),
+                jaxdyn.forward_dynamics_derivatives(chain, q, v, a),
+                jax.grad(lambda q: jaxdyn.forward_dynamics(chain, q, v, a).sum())(q),
+            )
+
+        lowered = jax.jit(everything).lower(q, v, a)
+        return lowered.as_text(), lowered.compile()(q, v, a)
+
+    fast, expected = run()
+    monkeypatch.setenv("JAXDYN_DEFINITIONS", "1")
+    plain, found = run()
+    assert "xla_cpu_small_call" in fast and "xla_cpu_small_call" not in plain
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert relative(x, y) < 1e-12

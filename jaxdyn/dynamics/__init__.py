@@ -15,6 +15,7 @@ from .centroidal import (
     total_mass as total_mass,
     total_momentum as total_momentum,
 )
+from .coordinates import link_wrenches as link_wrenches
 from .coriolis import (
     Decomposition as Decomposition,
     MatrixForm as MatrixForm,
@@ -27,12 +28,8 @@ from .coriolis import (
     velocity_products as velocity_products,
 )
 from .crba import (
-    CertifiedBounds as CertifiedBounds,
-    MassMatrixBounds as MassMatrixBounds,
-    certified_mass_matrix_bounds as certified_mass_matrix_bounds,
     crba as crba,
     mass_matrix as mass_matrix,
-    mass_matrix_bounds as mass_matrix_bounds,
     mass_matrix_inverse as mass_matrix_inverse,
 )
 from .derivatives import (
@@ -58,12 +55,6 @@ from .friction import (
     spring_energy as spring_energy,
     spring_force as spring_force,
 )
-from .inverse import (
-    bias_force as bias_force,
-    coriolis_force as coriolis_force,
-    gravity_force as gravity_force,
-    inverse_dynamics as inverse_dynamics,
-)
 from .kinematics import (
     forward_kinematics as forward_kinematics,
     frame_acceleration as frame_acceleration,
@@ -73,7 +64,18 @@ from .kinematics import (
     link_accelerations as link_accelerations,
     link_twists as link_twists,
 )
-from .newton_euler import link_wrenches as link_wrenches
+from .mass_matrix_bounds import (
+    CertifiedBounds as CertifiedBounds,
+    MassMatrixBounds as MassMatrixBounds,
+    certified_mass_matrix_bounds as certified_mass_matrix_bounds,
+    mass_matrix_bounds as mass_matrix_bounds,
+)
+from .newton_euler import (
+    bias_force as bias_force,
+    coriolis_force as coriolis_force,
+    gravity_force as gravity_force,
+    inverse_dynamics as inverse_dynamics,
+)
 from .operational_space import (
     OperationalSpace as OperationalSpace,
     dynamically_consistent_inverse as dynamically_consistent_inverse,

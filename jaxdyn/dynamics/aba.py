@@ -37,12 +37,12 @@ from ..spatial.components import (
     unstack,
     zeros,
 )
-from .coordinates import base_gravity, rate_terms
+from .coordinates import base_gravity, link_wrenches, rate_terms
 from .crba import mass_matrix_solve
+from .engine.kernel import uses_definitions
 from .engine.lanes import by_batch, sparse_jvp
 from .engine.sweep import inward, outward
-from .inverse import bias_force, inverse_dynamics
-from .newton_euler import body_wrench, link_wrenches, wrench_columns
+from .newton_euler import bias_force, body_wrench, inverse_dynamics, wrench_columns
 
 
 class ArticulatedInertia(NamedTuple):
@@ -194,7 +194,7 @@ def forward_dynamics(
 
 @jax.custom_jvp
 def _forward_dynamics(chain, q, qd, tau, wrenches):
-    if chain.coupling is None and chain.transmission is None:
+    if chain.coupling is None and chain.transmission is None and not uses_definitions():
         return _articulated(chain, q, qd, tau, wrenches)
     return mass_matrix_solve(chain, q, tau - bias_force(chain, q, qd, wrenches))
 

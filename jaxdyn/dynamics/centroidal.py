@@ -13,8 +13,8 @@ from ..model.configuration import place
 from ..model.joints import Link, carried_masses
 from ..model.tree import ancestor_mask
 from ..spatial.components import add, matmul, move_wrench, rotate, scale, zeros
-from .composite import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
 from .coordinates import joint_accelerations, joint_rates, joints_of
+from .crba import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
 from .engine.lanes import by_batch
 from .engine.sweep import carry_twist, outward, start_pose, walk
 from .newton_euler import accelerate, body_wrench

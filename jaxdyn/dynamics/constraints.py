@@ -40,8 +40,8 @@ from .coriolis import coriolis_matrix
 from .crba import crba
 from .engine.lanes import sparse_jvp
 from .engine.sweep import outward, start_pose, walk_finely
-from .inverse import bias_force, gravity_force, inverse_dynamics
 from .kinematics import Placements, placements, screws_at
+from .newton_euler import bias_force, gravity_force, inverse_dynamics
 from .regressor import regressor
 
 

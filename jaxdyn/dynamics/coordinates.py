@@ -11,11 +11,12 @@ the order of the screws S_j of the joint. Its angular part is (wy wz, -wx wz, wx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
-from ..model.compiled import QuaternionJoint, layout
-from ..model.configuration import any_axis_types, place as place
+from ..errors import ModelError
+from ..model.chain import Chain, frame_index
+from ..model.compiled import QuaternionJoint, checked, layout
+from ..model.configuration import any_axis_types
+from ..spatial.se3 import adjoint, pose_inverse
 from ..spatial.so3 import skew
-from .variation import joint_rate_terms as joint_rate_terms
 
 
 def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
@@ -35,6 +36,13 @@ def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     for joint in layout(chain).quaternions:
         out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
     return out
+
+
+def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
+    """The terms g(v) of one joint: three for a spherical joint, six for a free joint."""
+    x, y, z = v[:3]
+    turning = jnp.stack([y * z, -x * z, x * y])
+    return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
 
 
 @any_axis_types
@@ -107,3 +115,40 @@ def base_gravity(chain: Chain) -> Float[Array, "3"]:
 def joints_of(chain: Chain, matrix: Array) -> Array:
     """The matrix J S with one column per coordinate, from J with one column per joint; S is the coupling matrix."""
     return matrix if chain.coupling is None else matrix @ chain.coupling.matrix
+
+
+@checked
+def link_wrenches(
+    chain: Chain,
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, "n 6"] | None:
+    """Wrenches (n, f) that act on each link, in the link's frame; None if there are none.
+
+    The wrench F_t of the tip on the world acts on the tip's link with the opposite sign. It is transformed from the tip
+    frame t to the frame i of the link by F_i = Ad_{T_ti}^T F_t.
+
+    Args:
+        external_wrenches: wrenches on each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench that the tip exerts on the world, in the tip's frame [N m, N].
+
+    Raises:
+        ModelError: the wrenches do not have one row of six entries per link, or the tip is fixed to the base.
+    """
+    if external_wrenches is not None and jnp.shape(external_wrenches) != (chain.n, 6):
+        raise ModelError(
+            f"external_wrenches has shape {jnp.shape(external_wrenches)}, but must be ({chain.n}, 6)",
+            "pass one row per moving link, and use jax.vmap for batches",
+        )
+    if wrench_by_tip is None:
+        return external_wrenches
+    link, frame = frame_index(chain, None)
+    if link < 0:
+        raise ModelError(
+            "the chain's tip is fixed to the base, so a wrench at the tip cannot load the joints; omit wrench_by_tip"
+        )
+    on_link = -jnp.asarray(wrench_by_tip)
+    if frame is not None:
+        on_link = adjoint(pose_inverse(chain.frame_poses[frame])).T @ on_link
+    tip_row = jnp.zeros((chain.n, 6), on_link.dtype).at[link].set(on_link)
+    return tip_row if external_wrenches is None else external_wrenches + tip_row

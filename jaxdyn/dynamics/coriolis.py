@@ -15,19 +15,41 @@ from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.compiled import compiled, is_ordinary
 from ..model.configuration import integrate, place
+from ..model.joints import Link
 from ..model.tree import ancestor_mask
+from ..spatial.components import add, cross, dot, scale, unrotate, zeros
 from ..spatial.inertia import inertial_parameters_to_com, spatial_inertia
 from ..spatial.se3 import adjoint, pose_inverse, twist_cross
 from ..spatial.so3 import skew
-from .coordinates import base_gravity, by_coordinates, joint_rates, joints_of, rate_matrix, times_rate_matrix
-from .crba import link_mass_matrix
-from .engine.pairs import pairs_of, spread, spread_sides
+from . import rnea
+from .coordinates import (
+    base_gravity,
+    by_coordinates,
+    joint_rates,
+    joints_of,
+    link_wrenches,
+    rate_matrix,
+    times_rate_matrix,
+)
+from .crba import (
+    carried_wrench,
+    link_mass_matrix,
+    reach,
+    screws_and_inertias,
+    stretches,
+    twist_at,
+    wrench_at,
+)
+from .derivatives import coriolis_turn, coriolis_wrench, moved_system, spread_of, twist_bracket
+from .engine.kernel import defined_by
+from .engine.lanes import by_batch
+from .engine.pairs import over_pairs, pairs_of, spread, spread_sides
+from .engine.sweep import Beside, inward, outward
 from .kinematics import forward_kinematics, link_poses
-from .newton_euler import link_wrenches
-from .variation import coriolis_entries
 
 
 @compiled
+@defined_by(rnea.christoffel_symbols)
 def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
@@ -84,6 +106,7 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 
 
 @compiled
+@defined_by(rnea.coriolis_matrix)
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """Coriolis matrix C(q, qd), C_ij = sum_k Gamma_ijk qd_k with Gamma = `christoffel_symbols`, O(n depth) [N m s/rad].
 
@@ -99,6 +122,55 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     if not turning:
         return matrix
     return matrix - times_rate_matrix(chain, by_coordinates(chain, spread(pairs.symmetric, *mass)), qd)
+
+
+@by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
+def coriolis_entries(
+    chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"], mass: bool = False
+) -> tuple[Float[Array, "entries *#lanes"], ...]:
+    """Half of d tau / d qd at qdd = 0 without gravity: the two arrays for `spread_sides`.
+
+    Args:
+        mass: True to return the entries of the mass matrix without armature as a third array.
+    """
+    s, inertia, hops, _ = screws_and_inertias(chain, q)
+
+    def out(parent, link: Link, x):
+        del link
+        s, inertia, step, rate = x
+        v = twist_at(step, parent)
+        twist = add(v, scale(rate, s))
+        return twist, (v, spread_of(inertia, twist), carried_wrench(inertia, twist)[3:])
+
+    (zero,) = zeros(1, (q, qd), (chain.inertia,))
+    v, spread, p = outward(chain, q, out, (zero,) * 6, (s, inertia, hops.step, qd))
+    first = twist_bracket(v, s)
+
+    def gather(children, link: Link, x):
+        del link
+        children, last = children
+        own, (s, first), stretch = x
+        inertia, spread, p = jax.tree.map(jnp.add, children, own)
+        to_pivot, from_parent = reach(stretch, last)
+        carried = carried_wrench(inertia, s)
+        transposed = add(coriolis_turn(unrotate, spread, s), cross(p, s[3:]))
+        moved = add(carried_wrench(inertia, first), scale(0.5, coriolis_wrench(spread, p, s)))
+        at_parent = moved_system(stretch.step, inertia, spread, p)
+        return Beside(at_parent, from_parent), (carried, transposed, moved, to_pivot)
+
+    own = (inertia, spread, p)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, p))
+    inputs = (own, (s, first), stretches(chain, hops))
+    momenta, transposed, by_velocity, r = inward(chain, q, gather, nothing, inputs)
+    of_carried = (wrench_at(r, momenta), transposed, wrench_at(r, by_velocity))
+
+    def entries(of_carrier, of_carried, same):
+        s, first = of_carrier
+        carried, transposed, moved = of_carried
+        found = (dot((*carried, *transposed), (*first, *s[:3])),), (dot(s, moved),)
+        return (*found, (dot(carried, s),)) if mass else found
+
+    return over_pairs(pairs_of(chain.topology.parents), entries, (twist_at(r, s), twist_at(r, first)), of_carried)
 
 
 # -- matrix form

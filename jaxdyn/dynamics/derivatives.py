@@ -1,36 +1,83 @@
-"""Analytic derivatives of inverse and forward dynamics with respect to the state, the inputs and the parameters."""
+"""Analytic derivatives of inverse and forward dynamics, and the derivative rule of the Newton-Euler recursion, O(n^2).
+
+All quantities are in world axes. S_j is the screw of joint j; v_p and a_p are the twist and the acceleration (including
+gravity) of the parent p of link j. X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. The vectors
+
+    Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
+
+are the derivatives with respect to q_j of the velocity and the acceleration of the links that joint j carries, apart from the
+rotation of these vectors with S_j. Let I^c, B^c and F^c be the inertia, the Coriolis factor and the wrench of a link and all
+links that it carries. The derivatives of the wrench transmitted to link i are
+
+    dF_i/dq_j = I^c Psi''_j + 2 B^c Psi'_j + S_j x* F^c,    dF_i/dqd_j = 2 I^c Psi'_j + 2 B^c S_j,    dF_i/dqdd_j = I^c S_j
+
+where I^c, B^c and F^c are those of link j if i carries j, and those of link i if j carries i (or is i). In the latter case, S_j
+x* F^c is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing
+2022, for the form with brackets).
+
+For particles of mass m at position r with velocity r', 2 B = 2 sum m X^T dX/dt with X = [-[r], 1]. B^c is therefore represented
+by twelve numbers, the momentum P = sum m r' and the matrix N = sum m r' r^T: for a twist (a, b), B (a, b) = (tr(N) a - N a, a x
+P). For a body with twist (w, u), first moment h and inertia I, N = u h^T + [w] E with E = tr(I)/2 - I.
+
+The vectors of a link are about the link's origin, and pairs of links are evaluated about a common point (see `crba`). About a
+point that lies at p from the first one, N becomes N - P p^T.
+"""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._jax_compat import SymbolicZero
 from ..model.chain import Chain
 from ..model.compiled import compiled, is_ordinary
-from ..model.configuration import place
+from ..model.configuration import integrate, place
+from ..model.joints import Link
+from ..spatial.components import (
+    add,
+    cross,
+    dot,
+    rotate,
+    scale,
+    skew_times,
+    sub,
+    sym_to_mat,
+    unrotate,
+    unstack,
+    zeros,
+)
 from .aba import articulated_body, forward_dynamics
 from .coordinates import (
     base_gravity,
     by_coordinates,
     generalised_inertia,
     joint_accelerations,
+    joint_rate_terms,
     joint_rates,
+    link_wrenches,
 )
-from .crba import inverse_of_mass_matrix, positive_inverse
-from .engine.kernel import in_kernel
-from .engine.lanes import by_batch
+from .crba import (
+    Hops,
+    carried_wrench,
+    inverse_of_mass_matrix,
+    moved_inertia,
+    positive_inverse,
+    reach,
+    screws_and_inertias,
+    stretches,
+    twist_at,
+    wrench_at,
+    wrench_from,
+)
+from .engine.kernel import in_kernel, uses_definitions
+from .engine.lanes import by_batch, is_zero, sparse_jvp, spread_over_lanes
+from .engine.pairs import jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
 from .engine.small_matrices import matrix_times
-from .newton_euler import link_wrenches
+from .engine.sweep import Beside, inward, outward, start_pose
+from .newton_euler import inverse_dynamics, link_inverse_dynamics, newton_euler, wrench_columns
 from .regressor import regressor
-from .variation import (
-    accelerated,
-    derivative_entries,
-    entries_of_motion,
-    spread_derivatives,
-    torques_and_mass,
-    world_motion,
-)
 
 TOGETHER = 12  # largest nv for which derivatives of forward dynamics are faster as one kernel than as several
 
@@ -124,22 +171,14 @@ def forward_dynamics_derivatives(
         The Jacobians. If M(q) is singular, they are meaningless (huge, infinite or NaN).
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    if is_ordinary(chain) and chain.transmission is None and chain.nv <= TOGETHER:
+    ordinary = is_ordinary(chain) and chain.transmission is None
+    if ordinary and chain.nv <= TOGETHER and not uses_definitions():
         qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
     else:
         qdd = forward_dynamics(chain, q, qd, tau, wrenches)
         position, velocity, inverse = _matrix_slopes(chain, q, qd, qdd, wrenches)
     own = -inverse @ regressor(chain, q, qd, qdd) if parameters else None
     return ForwardDynamicsDerivatives(position, velocity, inverse, own)
-
-
-def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
-    links, x = place(chain, q)
-    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
-    joints = chain.topology.quaternion_joints
-    entries = derivative_entries(links, x, rates, accelerations, base_gravity(links), wrenches, links.armature, joints)
-    position, velocity, mass = spread_derivatives(links, entries, joints)
-    return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
 
 
 def slopes_of_accelerations(
@@ -149,11 +188,24 @@ def slopes_of_accelerations(
 
     Known accelerations save about a quarter of the computing time, since they need not be computed by the recursion.
     """
-    if chain.nv <= TOGETHER:
+    if chain.nv <= TOGETHER and not uses_definitions():
         position, velocity, inverse = _link_slopes(chain, q, qd, qdd, base_gravity(chain), None)
     else:
         position, velocity, inverse = _matrix_slopes(chain, q, qd, qdd, None)
     return ForwardDynamicsDerivatives(position, velocity, inverse)
+
+
+def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
+    """Jacobians of `inverse_dynamics` with respect to small motions, velocities and accelerations."""
+    if uses_definitions():
+        torques = lambda dq, v, a: inverse_dynamics(chain, integrate(chain, q, dq), v, a, wrenches)
+        return jax.jacfwd(torques, (0, 1, 2))(jnp.zeros_like(qd), qd, qdd)
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    joints = chain.topology.quaternion_joints
+    entries = derivative_entries(links, x, rates, accelerations, base_gravity(links), wrenches, links.armature, joints)
+    position, velocity, mass = spread_derivatives(links, entries, joints)
+    return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
 
 
 def _matrix_slopes(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
@@ -216,3 +268,282 @@ def _times_inverse(inverse: Array, position: Array, velocity: Array) -> tuple[Ar
     both = jnp.concatenate([position, velocity], axis=1)
     product, _ = jax.lax.scan(body, jnp.zeros_like(both), (inverse, both))
     return product[:, : len(inverse)], product[:, len(inverse) :]
+
+
+DENSE = 64  # for more links, a directional derivative is cheaper to compute by differentiating the recursion
+
+
+@link_inverse_dynamics.defjvp
+def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """Derivative rule of `link_inverse_dynamics`: analytic for q, qd and qdd, JAX's for other arguments.
+
+    If only q, qd and qdd have tangents, the recursion is not differentiated.
+    """
+    along = [not is_zero(t) for t in tangents[1:4]]
+    others = (tangents[0], *tangents[4:])
+    if primals[0].n > DENSE or not any(along):
+        return sparse_jvp(newton_euler, primals, tangents)
+    if all(is_zero(t) for t in jax.tree.leaves(others, is_leaf=is_zero)):
+        value = link_torques(*primals)
+        tangent = jnp.zeros_like(value)
+    else:
+        still = tuple(SymbolicZero(jax.typeof(x)) for x in primals[1:4])
+        value, tangent = sparse_jvp(newton_euler, primals, (tangents[0], *still, *tangents[4:]))
+    for matrix, t, moves in zip(link_derivatives(*primals), tangents[1:4], along, strict=True):
+        tangent = tangent + matrix @ t if moves else tangent
+    return value, tangent
+
+
+@by_batch
+def link_torques(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> Float[Array, "n *#lanes"]:
+    """`link_inverse_dynamics` without this rule: JAX differentiates the recursion, as higher derivatives require."""
+    return newton_euler(chain, q, qd, qdd, gravity, wrenches)
+
+
+class LinkDerivatives(NamedTuple):
+    """Jacobians (n, n) of the joint torques, with the entries d tau_i / d q_j, d tau_i / d qd_j and d tau_i / d qdd_j."""
+
+    position: Array
+    velocity: Array
+    acceleration: Array
+
+
+def link_derivatives(
+    chain: Chain,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    qdd: Float[Array, " n"],
+    gravity: Float[Array, "3"],
+    wrenches: Float[Array, "n 6"] | None,
+) -> LinkDerivatives:
+    """The Jacobians of `newton_euler`, with wrenches on links constant in the link frames."""
+    still = jnp.zeros_like(chain.armature)
+    return spread_derivatives(chain, derivative_entries(chain, q, qd, qdd, gravity, wrenches, still))
+
+
+def spread_derivatives(
+    chain: Chain, entries: tuple[Array, ...], joints: tuple[tuple[int, int], ...] = ()
+) -> LinkDerivatives:
+    """The matrices (n, n) with the entries from `derivative_entries`."""
+    pairs = pairs_of(chain.topology.parents, joints)
+    above, by_position, velocity, by_velocity, mass = entries
+    return LinkDerivatives(
+        spread_sides(pairs, above, by_position, together=True),
+        spread_sides(pairs, velocity, by_velocity),
+        spread(pairs.symmetric, mass),
+    )
+
+
+@by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
+def derivative_entries(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+    armature: Float[Array, "n *#lanes"],
+    joints: tuple[tuple[int, int], ...] = (),
+) -> tuple[Float[Array, "entries *#lanes"], ...]:
+    """Entries of `link_derivatives` for the pairs in `pairs_of`: two arrays for q, two for qd and one for qdd.
+
+    Five arrays instead of three keep the largest one small, so that a kernel for a humanoid has 64 lanes.
+
+    The armature is added to the diagonal of the derivatives with respect to qdd. `joints` contains (first link, number of
+    links) for each quaternion joint. A change of position moves all links of such a joint together with their common frame,
+    instead of one after the other. The accelerations of the links are qdd - g(qd) (see the module `coordinates`). In the
+    derivatives with respect to qd, 2 Psi'_j therefore becomes 2 Psi'_j - T with T = sum_k S_k dg_k/dqd_j.
+    """
+    return entries_of_motion(chain, q, qd, world_motion(chain, q, qd, qdd, gravity, wrenches), armature, joints)
+
+
+class Motion(NamedTuple):
+    """Joint screw, parent's twist and acceleration, inertia, momentum and wrench of every link, about the link's origin."""
+
+    screw: tuple[Array, ...]
+    parent_twist: tuple[Array, ...]
+    parent_acceleration: tuple[Array, ...]
+    inertia: tuple[Array, ...]
+    spread: tuple[Array, ...]  # N, see the module's docstring
+    momentum: tuple[Array, ...]  # P, see the module's docstring
+    wrench: tuple[Array, ...]
+    hops: Hops
+
+
+def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
+    """Twists, accelerations and related quantities of every link, about the link's origin and in world axes."""
+    s, inertia, hops, rotation = screws_and_inertias(chain, q)
+
+    def out(parent, link: Link, x):
+        del link
+        v, a = parent
+        s, inertia, step, rate, acceleration, acting = x
+        v, a = twist_at(step, v), twist_at(step, a)
+        first = twist_bracket(v, s)
+        twist = add(v, scale(rate, s))
+        spatial = add(a, scale(acceleration, s), scale(rate, first))
+        momentum, force = carried_wrench(inertia, twist), carried_wrench(inertia, spatial)
+        wrench = add(force, wrench_bracket(twist, momentum))
+        if acting is not None:
+            wrench = sub(wrench, acting)
+        motion = v, a, spread_of(inertia, twist), momentum[3:], wrench
+        return (twist, spatial), motion, (*momentum, *force)
+
+    (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
+    base = tuple(x + zero for x in start_pose(chain, q)[0])
+    # gravity is given in the axes of the base
+    falling = tuple(zero - x for x in rotate(base, unstack(gravity)))
+    acting = wrench_columns(wrenches)
+    if acting is not None:
+        acting = (*rotate(rotation, acting[:3]), *rotate(rotation, acting[3:]))
+    inputs = (s, inertia, hops.step, qd, qdd, acting)
+    v, a, spread, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs, shared=12)
+    return Motion(s, v, a, inertia, spread, p, wrench, hops)
+
+
+def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
+    """The motion with qdd added to the joint accelerations; for use inside functions decorated with `by_batch`."""
+
+    def out(parent, link: Link, x):
+        del link
+        s, inertia, own, step = x
+        before = twist_at(step, parent)
+        a = add(before, scale(own, s))
+        return a, (before, carried_wrench(inertia, a)), a
+
+    start = tuple(jnp.zeros_like(x[0]) for x in motion.screw)
+    of_parent, wrench = outward(chain, q, out, start, (motion.screw, motion.inertia, qdd, motion.hops.step), shared=6)
+    return motion._replace(
+        parent_acceleration=add(motion.parent_acceleration, of_parent), wrench=add(motion.wrench, wrench)
+    )
+
+
+def entries_of_motion(
+    chain: Chain, q: Array, qd: Array, motion: Motion, armature: Array, joints: tuple[tuple[int, int], ...] = ()
+) -> tuple[Array, ...]:
+    """`derivative_entries` for a given motion; for use inside functions decorated with `by_batch`."""
+    s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
+    first = twist_bracket(v, s)
+    turning, base = first, np.arange(chain.n)
+    if joints:
+        for link, size in joints:
+            base[link : link + size] = link
+        v, a = (tuple(x[base] for x in y) for y in (v, a))
+        turning = twist_bracket(v, s)
+        first = _less_rate_terms(first, s, qd, joints)
+    second = add(twist_bracket(a, s), twist_bracket(v, turning))
+
+    def gather(children, link: Link, x):
+        del link
+        children, last = children
+        own, (s, first, turning, second), stretch = x
+        inertia, spread, p, wrench = jax.tree.map(jnp.add, children, own)
+        to_pivot, from_parent = reach(stretch, last)
+        carried = carried_wrench(inertia, s)
+        transposed = scale(2, add(coriolis_turn(unrotate, spread, s), cross(p, s[3:])))
+        turned = add(carried_wrench(inertia, second), coriolis_wrench(spread, p, turning))
+        moved = add(scale(2, carried_wrench(inertia, first)), coriolis_wrench(spread, p, s))
+        found = (carried, transposed, turned, moved, wrench, to_pivot)
+        at_parent = (*moved_system(stretch.step, inertia, spread, p), wrench_from(stretch.step, wrench))
+        return Beside(at_parent, from_parent), found, (*inertia, *spread, *p, *wrench)
+
+    own = (motion.inertia, motion.spread, motion.momentum, motion.wrench)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
+    inputs = (own, (s, first, turning, second), stretches(chain, motion.hops))
+    *found, r = inward(chain, q, gather, nothing, inputs, shared=28)
+    momenta, transposed, turned, by_velocity, wrench = found
+    by_position = add(turned, wrench_bracket(s, tuple(x[base] for x in wrench) if joints else wrench))
+
+    def entries(of_carrier, of_carried, same):
+        s, first, turning, second = of_carrier
+        momentum, transposed, by_position, by_velocity, armature = of_carried
+        above = dot((*momentum, *transposed), (*second, *turning[:3]))
+        velocity = dot((*scale(2, momentum), *transposed), (*first, *s[:3]))
+        mass = dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature))
+        return (above,), (dot(s, by_position),), (velocity,), (dot(s, by_velocity),), (mass,)
+
+    momenta, by_position, by_velocity = (wrench_at(r, x) for x in (momenta, by_position, by_velocity))
+    of_carried = (momenta, transposed, by_position, by_velocity, spread_over_lanes(armature))
+    pairs = pairs_of(chain.topology.parents, joints)
+    return over_pairs(pairs, entries, (twist_at(r, s), twist_at(r, first), turning, twist_at(r, second)), of_carried)
+
+
+def _less_rate_terms(first, s, qd, joints):
+    """Subtract T / 2 from Psi' for the links of quaternion joints (see `derivative_entries`)."""
+    for link, size in joints:
+        here = slice(link, link + size)
+        terms = jacobian_by_column(joint_rate_terms, qd[here])
+        half = [sum(0.5 * x[link + k][None] * terms[k] for k in range(size)) for x in s]
+        first = tuple(
+            jax.lax.dynamic_update_slice_in_dim(x, x[here] - t, link, 0) for x, t in zip(first, half, strict=True)
+        )
+    return first
+
+
+def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) -> tuple[Array, Array]:
+    """Joint torques (n, *lanes) of a motion, and the mass matrix; for use inside functions decorated with `by_batch`."""
+
+    def gather(children, link: Link, x):
+        del link
+        children, last = children
+        own, s, stretch = x
+        inertia, wrench = jax.tree.map(jnp.add, children, own)
+        to_pivot, from_parent = reach(stretch, last)
+        at_parent = (moved_inertia(stretch.step, inertia), wrench_from(stretch.step, wrench))
+        return Beside(at_parent, from_parent), (carried_wrench(inertia, s), dot(s, wrench), to_pivot), inertia
+
+    own = (motion.inertia, motion.wrench)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
+    inputs = (own, motion.screw, stretches(chain, motion.hops))
+    momenta, torques, r = inward(chain, q, gather, nothing, inputs, shared=10)
+
+    def entry(s, of_carried, same):
+        momentum, armature = of_carried
+        return ((dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
+
+    pairs = pairs_of(chain.topology.parents)
+    of_carried = (wrench_at(r, momenta), spread_over_lanes(armature))
+    (entries,) = over_pairs(pairs, entry, twist_at(r, motion.screw), of_carried)
+    return torques, spread(pairs.symmetric, entries)
+
+
+def spread_of(inertia, twist):
+    """N of a body (see the module's docstring)."""
+    h, (xx, xy, yy, xz, yz, zz) = inertia[1:4], inertia[4:10]
+    half = 0.5 * (xx + yy + zz)
+    second_moment = sym_to_mat((half - xx, -xy, half - yy, -xz, -yz, half - zz))
+    turned = skew_times(twist[:3], second_moment)
+    return tuple(x + twist[3 + k // 3] * h[k % 3] for k, x in enumerate(turned))
+
+
+def moved_system(step, inertia, spread, p):
+    """Inertia, N and P of moving bodies about another point, which is at -step from the point of the given values."""
+    return moved_inertia(step, inertia), tuple(x + p[k // 3] * step[k % 3] for k, x in enumerate(spread)), p
+
+
+def twist_bracket(x, y):
+    """Bracket x x y of twists (w, u): (w_x x w_y, w_x x u_y + u_x x w_y)."""
+    return (*cross(x[:3], y[:3]), *add(cross(x[:3], y[3:]), cross(x[3:], y[:3])))
+
+
+def wrench_bracket(x, f):
+    """Bracket x x* F of a twist x = (w, u) and a wrench F = (n, f): (w x n + u x f, w x f)."""
+    return (*add(cross(x[:3], f[:3]), cross(x[3:], f[3:])), *cross(x[:3], f[3:]))
+
+
+def coriolis_turn(apply, spread, x):
+    """tr(N) w - N w, or the same with N^T, depending on `apply`."""
+    trace = spread[0] + spread[4] + spread[8]
+    return sub(scale(trace, x[:3]), apply(spread, x[:3]))
+
+
+def coriolis_wrench(spread, p, x):
+    """The wrench 2 B x of the Coriolis factor B and a twist x."""
+    return scale(2, (*coriolis_turn(rotate, spread, x), *cross(x[:3], p)))

@@ -25,7 +25,7 @@ from .aba import forward_dynamics
 from .coordinates import generalised_force, joint_rates, joints_of
 from .energy import total_energy
 from .friction import resistive_force
-from .inverse import inverse_dynamics
+from .newton_euler import inverse_dynamics
 
 
 @compiled

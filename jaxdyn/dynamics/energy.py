@@ -11,8 +11,6 @@ from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link
 from ..spatial.components import add, dot, rotate, scale, unstack, zeros
-from .aba import mass_matrix_solve
-from .composite import momentum
 from .coordinates import (
     base_gravity,
     generalised_force,
@@ -22,9 +20,10 @@ from .coordinates import (
     rate_terms,
     rotor_torques,
 )
+from .crba import mass_matrix_solve, momentum
 from .engine.sweep import carry_twist, outward, start_pose, walk
 from .friction import spring_energy, spring_force
-from .inverse import link_inverse_dynamics
+from .newton_euler import link_inverse_dynamics
 
 
 @compiled

@@ -1,73 +1,109 @@
-"""Conversion of user-supplied wrenches to wrenches on each link, in the link's frame.
+"""Inverse dynamics by the recursive Newton-Euler algorithm, O(n).
 
-The recursive Newton-Euler algorithm for the links of a chain: the recursion and its two step functions."""
+The recursion is that of the module `rnea`, with every component of a vector as a separate scalar, and with the conventional
+acceleration of each frame's origin in place of the spatial acceleration. Its derivative rule is in the module `derivatives`.
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..errors import ModelError
-from ..model.chain import Chain, frame_index
-from ..model.compiled import checked
+from ..model.chain import Chain
+from ..model.compiled import compiled
+from ..model.configuration import place
 from ..model.joints import Link
-from ..spatial.components import (
-    add,
-    cross,
-    dot,
-    move_wrench,
-    scale,
-    sub,
-    sym_apply,
-    unrotate,
-    unstack,
-    zeros,
+from ..spatial.components import add, cross, dot, move_wrench, scale, sub, sym_apply, unrotate, unstack, zeros
+from . import rnea
+from .coordinates import (
+    base_gravity,
+    generalised_force,
+    joint_accelerations,
+    joint_rates,
+    link_wrenches,
+    rotor_torques,
 )
-from ..spatial.se3 import adjoint, pose_inverse
+from .engine.kernel import defined_by
+from .engine.lanes import by_batch
 from .engine.sweep import inward, outward
 
 
-@checked
-def link_wrenches(
+@compiled
+def inverse_dynamics(
     chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, "n 6"] | None:
-    """Wrenches (n, f) that act on each link, in the link's frame; None if there are none.
+) -> Float[Array, " nv"]:
+    """Joint torques that produce qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
 
-    The wrench F_t of the tip on the world acts on the tip's link with the opposite sign. It is transformed from the tip
-    frame t to the frame i of the link by F_i = Ad_{T_ti}^T F_t.
+    The torques are computed in O(n) by the recursive Newton-Euler algorithm, which propagates velocities and accelerations
+    outward and wrenches inward (Luh, Walker & Paul 1980; Lynch & Park 2017, sec. 8.3). Gravity enters as an acceleration of the
+    base in the opposite direction. Friction and springs are not included; see `resistive_force`.
 
     Args:
-        external_wrenches: wrenches on each link, in the link's frame [N m, N].
-        wrench_by_tip: wrench that the tip exerts on the world, in the tip's frame [N m, N].
+        q: joint positions [rad or m].
+        qd: joint velocities [rad/s or m/s].
+        qdd: joint accelerations; for quaternion joints, the time derivatives of the body components of the twist
+            [rad/s^2 or m/s^2].
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame, as in Lynch & Park [N m, N].
 
-    Raises:
-        ModelError: the wrenches do not have one row of six entries per link, or the tip is fixed to the base.
+    Returns:
+        Joint torques [N m] (forces [N] for prismatic joints).
     """
-    if external_wrenches is not None and jnp.shape(external_wrenches) != (chain.n, 6):
-        raise ModelError(
-            f"external_wrenches has shape {jnp.shape(external_wrenches)}, but must be ({chain.n}, 6)",
-            "pass one row per moving link, and use jax.vmap for batches",
-        )
-    if wrench_by_tip is None:
-        return external_wrenches
-    link, frame = frame_index(chain, None)
-    if link < 0:
-        raise ModelError(
-            "the chain's tip is fixed to the base, so a wrench at the tip cannot load the joints; omit wrench_by_tip"
-        )
-    on_link = -jnp.asarray(wrench_by_tip)
-    if frame is not None:
-        on_link = adjoint(pose_inverse(chain.frame_poses[frame])).T @ on_link
-    tip_row = jnp.zeros((chain.n, 6), on_link.dtype).at[link].set(on_link)
-    return tip_row if external_wrenches is None else external_wrenches + tip_row
+    wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    torques = link_inverse_dynamics(links, x, rates, accelerations, base_gravity(links), wrenches)
+    # quaternion joints have no rotors, so the rotors' accelerations follow from qdd without corrections
+    spins = joint_rates(chain, qdd)
+    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 
 
-def wrench_columns(wrenches: Float[Array, "n 6 *#lanes"] | None) -> tuple[Float[Array, "n *#lanes"], ...] | None:
-    """The six components of wrenches, each as an array over links, for a sweep; None if there are no wrenches."""
-    return None if wrenches is None else tuple(wrenches[:, i] for i in range(6))
+@compiled
+def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+    """Torques that hold the robot still against gravity: g(q) = dP/dq = inverse_dynamics(chain, q, 0, 0), O(n) [N m or N]."""
+    links, x = place(chain, q)
+    zero = jnp.zeros_like(x)
+    return generalised_force(chain, link_inverse_dynamics(links, x, zero, zero, base_gravity(links), None))
 
 
-# -- newton euler
+@compiled
+def coriolis_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """Coriolis and centrifugal torques c(q, qd) = C(q, qd) qd, quadratic in qd, O(n) [N m or N]."""
+    links, x = place(chain, q)
+    accelerations = joint_accelerations(chain, qd, jnp.zeros_like(qd))
+    torques = link_inverse_dynamics(
+        links, x, joint_rates(chain, qd), accelerations, jnp.zeros_like(chain.gravity), None
+    )
+    return generalised_force(chain, torques)
+
+
+@compiled
+def bias_force(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Torques at zero acceleration, or nonlinear effects, O(n): inverse_dynamics(chain, q, qd, 0, ...) [N m or N]."""
+    return inverse_dynamics(chain, q, qd, jnp.zeros_like(qd), external_wrenches, wrench_by_tip)
+
+
+@defined_by(rnea.newton_euler)
+@by_batch
+def link_inverse_dynamics(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> Float[Array, "n *#lanes"]:
+    """The contribution of the rigid links to `inverse_dynamics`, without armature, for gravity in the axes of the base."""
+    return newton_euler(chain, q, qd, qdd, gravity, wrenches)
 
 
 def newton_euler(
@@ -78,10 +114,10 @@ def newton_euler(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> Float[Array, "n *#lanes"]:
-    """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity vector.
+    """The recursion, for use inside functions decorated with `by_batch`; JAX differentiates it.
 
-    The recursion carries the conventional acceleration a of the frame's origin instead of the spatial acceleration. The
-    motion of a link then depends only on w, dw and a of its parent, and linear velocities are not needed.
+    With conventional accelerations, the motion of a link depends only on w, dw and a of its parent, and linear velocities are
+    not needed.
     """
 
     def accelerations(parent, link: Link, x):
@@ -96,12 +132,6 @@ def newton_euler(
     base = (zero, zero, sub(zero, unstack(gravity)))
     wrenches_needed = outward(chain, q, accelerations, base, (qd, qdd, wrench_columns(wrenches)))
     return inward(chain, q, transmit, zero * 2, wrenches_needed)
-
-
-def transmit(children, link: Link, wrench):
-    """The wrench that a link passes to its parent (its own plus its children's), and the resulting joint torque."""
-    wrench = add(children, wrench)
-    return move_wrench(link.rotation, link.translation, wrench), dot(link.screw, wrench)
 
 
 def accelerate(parent, link: Link, qd, qdd):
@@ -132,3 +162,14 @@ def body_wrench(inertia, w, dw, a):
     force = add(scale(mass, a), cross(dw, h), cross(w, cross(w, h)))
     moment = add(sym_apply(rotational, dw), cross(w, sym_apply(rotational, w)), cross(h, a))
     return moment, force
+
+
+def transmit(children, link: Link, wrench):
+    """The wrench that a link passes to its parent (its own plus its children's), and the resulting joint torque."""
+    wrench = add(children, wrench)
+    return move_wrench(link.rotation, link.translation, wrench), dot(link.screw, wrench)
+
+
+def wrench_columns(wrenches: Float[Array, "n 6 *#lanes"] | None) -> tuple[Float[Array, "n *#lanes"], ...] | None:
+    """The six components of wrenches, each as an array over links, for a sweep; None if there are no wrenches."""
+    return None if wrenches is None else tuple(wrenches[:, k] for k in range(6))

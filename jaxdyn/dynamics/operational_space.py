@@ -11,8 +11,8 @@ from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.compiled import compiled
 from .crba import crba
-from .inverse import bias_force
 from .kinematics import Reference, jacobian, jacobian_derivative
+from .newton_euler import bias_force
 
 
 class OperationalSpace(NamedTuple):

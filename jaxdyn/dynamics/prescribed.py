@@ -15,11 +15,10 @@ from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.mechanisms import coordinate_columns
 from ..spatial.se3 import pose_inverse
-from .coordinates import generalised_force, joint_accelerations, joint_rates, rotor_torques
+from .coordinates import generalised_force, joint_accelerations, joint_rates, link_wrenches, rotor_torques
 from .crba import crba, mass_matrix_solve
-from .inverse import inverse_dynamics
 from .kinematics import link_motions, transmitted_wrenches
-from .newton_euler import link_wrenches
+from .newton_euler import inverse_dynamics
 
 
 class BaseMotion(NamedTuple):

@@ -23,7 +23,9 @@ from ..model.configuration import place
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
 from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
+from . import rnea
 from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates
+from .engine.kernel import defined_by
 from .engine.lanes import by_batch
 from .engine.pairs import over_pairs, pairs_of, spread
 from .engine.sweep import carry_twist, outward, start_pose, walk
@@ -32,6 +34,7 @@ from .passivity import accelerate_by_reference, mean, reference_accelerations
 
 
 @compiled
+@defined_by(rnea.regressor)
 def regressor(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:

@@ -9,7 +9,8 @@ in them.
 
 This module is plain JAX without regard to speed, for every robot that a `Chain` can describe. The functions of the same names
 in `jaxdyn.dynamics` return the same values by fast algorithms, and the tests compare both for every kind of robot. Read this
-module to learn what the terms mean; in programs, call `jaxdyn.inverse_dynamics` and the others.
+module to learn what the terms mean; in programs, call `jaxdyn.inverse_dynamics` and the others. With the environment variable
+`JAXDYN_DEFINITIONS=1`, the whole library uses these definitions instead of the fast algorithms.
 
 Notation follows Lynch & Park (2017), ch. 8. Twists V = (w, v) and wrenches F = (n, f) of a link are in the axes of the link's
 frame, about its origin, angular part first. T_pi is the pose of link i in its parent p, and A_i the screw of joint i.
@@ -33,10 +34,10 @@ from .coordinates import (
     generalised_force,
     joint_accelerations,
     joint_rates,
+    link_wrenches,
     rate_matrix,
     rotor_torques,
 )
-from .newton_euler import link_wrenches
 
 
 class Motion(NamedTuple):
@@ -68,11 +69,13 @@ def newton_euler(
     q: Float[Array, " n"],
     qd: Float[Array, " n"],
     qdd: Float[Array, " n"],
-    external_wrenches: Float[Array, "n 6"],
+    gravity: Float[Array, "3"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> Float[Array, " n"]:
     """Joint torques by the recursive Newton-Euler algorithm, for one-degree-of-freedom joints (Lynch & Park 2017, sec. 8.3).
 
-    Gravity enters as an acceleration of the base in the opposite direction. `external_wrenches` act on the links.
+    Gravity, in the axes of the base, enters as an acceleration of the base in the opposite direction. `external_wrenches` act
+    on the links.
     """
     n, base = chain.n, -1  # the base's motion is kept in the last of n + 1 rows, which index -1 denotes as well
     parents = np.array(chain.topology.parents)  # a parent precedes its children; -1 is the base
@@ -94,8 +97,9 @@ def newton_euler(
     links = np.arange(n), parents, in_link, screws
     dtype = jnp.result_type(chain.inertia, q, qd, qdd)
     still = jnp.zeros((n + 1, 6), dtype)
-    at_base = Motion(still, still.at[base, 3:].set(-base_gravity(chain)))
-    _, wrenches = jax.lax.scan(outward, at_base, (*links, chain.inertia, qd, qdd, external_wrenches))
+    at_base = Motion(still, still.at[base, 3:].set(-gravity))
+    acting = jnp.zeros((n, 6), dtype) if external_wrenches is None else external_wrenches
+    _, wrenches = jax.lax.scan(outward, at_base, (*links, chain.inertia, qd, qdd, acting))
     _, torques = jax.lax.scan(inward, jnp.pad(wrenches, ((0, 1), (0, 0))), links, reverse=True)
     return torques
 
@@ -128,8 +132,8 @@ def link_torques(
 ) -> Float[Array, " n"]:
     """Joint torques of the links alone, by the RNEA, at generalised coordinates."""
     links, x = place(chain, q)
-    wrenches = jnp.zeros((chain.n, 6), x.dtype) if external_wrenches is None else external_wrenches
-    return newton_euler(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), wrenches)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    return newton_euler(links, x, rates, accelerations, base_gravity(links), external_wrenches)
 
 
 def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:

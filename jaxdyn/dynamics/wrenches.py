@@ -12,10 +12,10 @@ from ..model.configuration import place
 from ..model.joints import Link
 from ..spatial.components import move_wrench, sub, zeros
 from ..spatial.se3 import adjoint, pose_inverse
-from .coordinates import base_gravity, joint_accelerations, joint_rates
+from .coordinates import base_gravity, joint_accelerations, joint_rates, link_wrenches
 from .engine.sweep import outward, start_pose, walk
 from .kinematics import Reference, link_motions, reference_poses, transmitted_wrenches
-from .newton_euler import accelerate, body_wrench, link_wrenches, wrench_columns
+from .newton_euler import accelerate, body_wrench, wrench_columns
 
 
 @compiled

@@ -11,7 +11,7 @@ import sympy
 
 from ..dynamics.coriolis import coriolis_matrix
 from ..dynamics.crba import mass_matrix
-from ..dynamics.inverse import gravity_force, inverse_dynamics
+from ..dynamics.newton_euler import gravity_force, inverse_dynamics
 from ..errors import ModelError
 from ..model.chain import Chain, with_leaves
 from ..source.code import PYTHON, C, Graph, Language, Node, Scalar, body, entries, trace, used

@@ -45,14 +45,39 @@ per-operation emitters under `IrEmitter` will be retired (openxla/xla#48001).
 """
 
 import contextvars
+import functools
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax_compat import dce_jaxpr, eval_jaxpr, set_xla_metadata
+
+
+def uses_definitions() -> bool:
+    """True if `JAXDYN_DEFINITIONS=1`: dynamics are computed by the definitions in the module `rnea`, without kernels.
+
+    Like `JAXDYN_KERNELS=0`, which only disables kernels, the variable is read when a function is traced. Programs that are
+    already compiled do not change, so it must be set before a process first calls the library.
+    """
+    return os.environ.get("JAXDYN_DEFINITIONS", "0") == "1"
+
+
+def defined_by(definition: Callable) -> Callable:
+    """Decorator: the function below computes the same values as `definition`, which replaces it if `uses_definitions`."""
+
+    def decorate(fast: Callable) -> Any:
+        @functools.wraps(fast)
+        def chosen(*arguments: Any, **named: Any) -> Any:
+            return (definition if uses_definitions() else fast)(*arguments, **named)
+
+        return chosen
+
+    return decorate
+
 
 _IN_KERNEL: contextvars.ContextVar[bool] = contextvars.ContextVar("kernel", default=False)
 
@@ -68,7 +93,7 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
     Args:
         lanes: axis of the lanes of each argument; None for an argument without lanes.
     """
-    if os.environ.get("JAXDYN_KERNELS", "1") == "0":
+    if os.environ.get("JAXDYN_KERNELS", "1") == "0" or uses_definitions():
         return function
 
     def call(*variables):

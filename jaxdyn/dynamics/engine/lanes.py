@@ -10,7 +10,7 @@ that are computed in parallel. Callers use the decorated function as a function 
 - Under `vmap`, nested or not, all batch axes are merged into one last axis, so every component is contiguous. On the CPU, the
   batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, one program
   processes all lanes.
-- If the function is differentiated, the derivative rule passed to `by_batch` is used; without a rule, JAX differentiates the
+- If the function is differentiated, its derivative rule (`defjvp`) is used; without a rule, JAX differentiates the
   body.
 
 The form for the CPU is selected when a program is lowered for the CPU. For measurements, see docs/design.md."""
@@ -28,7 +28,7 @@ from jaxtyping import Array
 
 from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
 from ...model.chain import Chain
-from .kernel import as_kernel
+from .kernel import as_kernel, uses_definitions
 from .platform import by_platform
 
 
@@ -127,19 +127,20 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (_STRAIGHT.get() or 0))
 
 
-def by_batch(
-    function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n, jvp: Callable | None = None
-) -> Any:
+def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n) -> Any:
     """Compile a function of arrays and chains, written for lanes, for one state or a batch; see the module's docstring.
+
+    As with `jax.custom_jvp`, `function.defjvp(rule)` defines the derivative rule, which maps (primals, tangents) to (values,
+    tangents). Tangents may be `SymbolicZero`.
 
     Args:
         size: function of the first argument that returns the number of values per state that the largest operation reads and
             writes.
-        jvp: derivative rule that maps (primals, tangents) to (values, tangents); input tangents may be `SymbolicZero`.
     """
     if function is None:
-        return functools.partial(by_batch, size=size, jvp=jvp)
+        return functools.partial(by_batch, size=size)
     signature = inspect.signature(function)
+    jvp: Callable | None = None
 
     @functools.wraps(function)
     def chosen(*arguments, **named):
@@ -182,6 +183,12 @@ def by_batch(
         differentiable.defjvp(rule, symbolic_zeros=True)
         return differentiable(*given)
 
+    def defjvp(rule: Callable) -> Callable:
+        nonlocal jvp
+        jvp = rule
+        return rule
+
+    chosen.defjvp = defjvp  # type: ignore[attr-defined]
     return chosen
 
 
@@ -418,8 +425,11 @@ def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
 
 
 def lanes_of_kernel(width: int) -> int:
-    """Number of states per CPU kernel, for a function whose largest operation reads and writes `width` values per state."""
-    lanes = min(LANES, LARGEST // width)
+    """Number of states per CPU kernel, for a function whose largest operation reads and writes `width` values per state.
+
+    The number is 0 if the program must not have kernels.
+    """
+    lanes = 0 if uses_definitions() else min(LANES, LARGEST // width)
     return lanes - lanes % 8
 
 
