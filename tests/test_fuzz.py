@@ -226,7 +226,7 @@ def test_what_pinocchio_reads_otherwise_is_noticed(text, changes, tmp_path):
             checks.check_like_pinocchio(chain, path)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_an_abort_and_a_hang_are_named_and_the_campaign_goes_on(tmp_path, capsys):
     faults = ("foreign", "abort", "none", "hang", "none")
     folders = [tmp_path / f"{k}{fault}" for k, fault in enumerate(faults)]

@@ -35,7 +35,7 @@ def check(f, chain, state, accuracy=1e-12):
         assert relative(x, y) < accuracy, name
 
 
-@pytest.mark.parametrize("floating", [False, pytest.param(True, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("floating", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_the_biped(floating):
     """Ten joints, and sixteen coordinates of the floating one: thousands of operations, where sums had 1.55 million."""
     chain = textbook.biped(floating=floating)

@@ -130,10 +130,9 @@ def test_links_of_large_robots_stay_loops():
     agrees(lambda q, qd: jaxdyn.forward_dynamics(ARM, q, qd, -qd), q, qd)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("loops_over_links")
-@pytest.mark.parametrize(
-    "free", [pytest.param(True, marks=pytest.mark.ci), pytest.param(False, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("free", [True, False])
 def test_links_of_large_trees_stay_loops(free):
     chain = random_mechanism(0, free=free, coupled=False)
     pairs = [mechanism_state(chain, k)[:2] for k in range(3)]
@@ -141,7 +140,7 @@ def test_links_of_large_trees_stay_loops(free):
     agrees(lambda q, qd: (jaxdyn.inverse_dynamics(chain, q, qd, qd), jaxdyn.step(chain, q, qd, -qd, 1e-3)), q, qd)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.usefixtures("loops_over_links")
 def test_gradients_with_loops_over_links():
     q, qd = states(3)

@@ -22,7 +22,7 @@ ALL = "within mesh,automatic,explicit,shard_batch,spread,shard_map,pmap"
     [
         pytest.param("arm", "step", ALL, 130, marks=pytest.mark.ci),
         pytest.param("arm", "", ALL, 130, marks=pytest.mark.nightly),
-        pytest.param("mechanism", "M,step", "explicit", 6, marks=pytest.mark.ci),
+        pytest.param("mechanism", "M,step", "explicit", 6, marks=pytest.mark.nightly),
         pytest.param("mechanism", "", ALL, 6, marks=pytest.mark.nightly),
     ],
 )

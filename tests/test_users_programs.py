@@ -57,9 +57,8 @@ def test_programs_of_users(group):
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.parametrize(
-    "group", [pytest.param(x, marks=pytest.mark.ci if x == "arguments" else pytest.mark.nightly) for x in PLACES]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("group", PLACES)
 def test_wherever_calls_stand(group):
     problems = failures(group, "--devices", "2")
     assert not problems, "\n".join(problems)
