@@ -1,5 +1,7 @@
 """Quantities for passivity-based control: the torques M a_ref + C v_ref + g, and the work done on a robot."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -7,18 +9,9 @@ from jaxtyping import Array, Float
 from ..model.chain import Chain
 from ..model.compiled import compiled
 from ..model.configuration import difference, place
-from ..model.joints import Link
-from ..spatial.components import add, cross, scale, sub, sym_apply, unrotate, unstack, zeros
-from .coordinates import (
-    base_gravity,
-    generalised_force,
-    joint_rates,
-    rate_matrix,
-    rotor_torques,
-)
-from .engine.lanes import by_batch
-from .engine.sweep import inward, outward
-from .newton_euler import transmit
+from .coordinates import base_gravity, generalised_force, joint_rates, rate_matrix, rotor_torques
+from .engine.lanes import by_batch, with_lanes
+from .newton_euler import newton_euler
 
 
 @compiled
@@ -31,9 +24,9 @@ def passivity_inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Torques tau = M(q) a_ref + C(q, v) v_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
 
-    The torques are computed by a Newton-Euler recursion in which every product of two velocities is made symmetric in v and
-    v_ref. The term C(q, v) v_ref is therefore the symmetric bilinear form of the quadratic velocity terms C(q, v) v, and
-    dM/dt - 2 C is skew-symmetric. For v_ref = v, the result equals inverse_dynamics(chain, q, v, a_ref).
+    C(q, v) v_ref is the symmetric bilinear form of the quadratic velocity terms c(q, v) = C(q, v) v, that is, half the
+    derivative of c along v_ref; dM/dt - 2 C is skew-symmetric. For v_ref = v, the result equals inverse_dynamics(chain, q, v,
+    a_ref).
 
     Args:
         v: velocity [rad/s or m/s].
@@ -44,18 +37,27 @@ def passivity_inverse_dynamics(
         Joint torques [N m] (forces [N] for prismatic joints).
     """
     links, x = place(chain, q)
-    rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
-    accelerations = reference_accelerations(chain, v, v_ref, a_ref)
-    torques = _link_torques(links, x, rates, references, accelerations, base_gravity(links))
+    torques = _link_torques(links, x, *reference_motion(chain, links, v, v_ref, a_ref))
     spins = joint_rates(chain, a_ref)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 
 
-def reference_accelerations(chain: Chain, v: Array, v_ref: Array, a_ref: Array) -> Float[Array, " n"]:
-    """Reference accelerations of the links' joints, S (a_ref - dA/dt v_ref), with S and A as in `coordinates`."""
+def reference_motion(chain: Chain, links: Chain, v: Array, v_ref: Array, a_ref: Array) -> tuple[Array, ...]:
+    """Rates, reference rates and reference accelerations of the links' joints, and gravity, for `by_reference`."""
     if chain.topology.quaternion_joints:
         a_ref = a_ref - rate_matrix(chain, v) @ v_ref
-    return joint_rates(chain, a_ref)
+    return joint_rates(chain, v), joint_rates(chain, v_ref), joint_rates(chain, a_ref), base_gravity(links)
+
+
+def by_reference(terms: Callable[[Array, Array, Array], Array], rates, references, accelerations, gravity) -> Array:
+    """From M a + C(q, v) v + g as a function of (v, a, gravity), the terms M a_ref + C(q, v) v_ref + g.
+
+    The function is quadratic in v, and linear in a and gravity. Its derivative at (v, 0, 0) along (v_ref / 2, a_ref, gravity)
+    is therefore the symmetric bilinear form in v and v_ref, plus the linear terms.
+    """
+    rates, references = with_lanes(rates, 1), with_lanes(references, 1)  # only one of them may have lanes
+    point = rates, jnp.zeros_like(accelerations), jnp.zeros_like(gravity)
+    return jax.jvp(terms, point, (references / 2, accelerations, gravity))[1]
 
 
 @by_batch
@@ -68,50 +70,8 @@ def _link_torques(
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "n *#lanes"]:
     """The torques due to the rigid links of a chain with ordinary joints."""
-
-    def motions(parent, link: Link, inputs):
-        motion = accelerate_by_reference(parent, link, *inputs)
-        moment, force = reference_wrench(link.inertia, *motion)
-        return motion, (*moment, *force)
-
-    zero = zeros(3, (x, rates, references, accelerations, gravity), (chain.inertia,))
-    base = (zero, zero, zero, sub(zero, unstack(gravity)))
-    wrenches = outward(chain, x, motions, base, (rates, references, accelerations))
-    return inward(chain, x, transmit, zero * 2, wrenches)
-
-
-def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):
-    """Actual and reference angular velocity w and w_r of a link, and the acceleration (dw, a) of its reference motion.
-
-    The formulas are those of `newton_euler.accelerate`, with each product B(u, u) of velocities replaced by (B(u, u_r) + B(u_r,
-    u)) / 2.
-    """
-    w_parent, wr_parent, dw_parent, a_parent = parent
-    p, axis, slide = link.translation, link.screw[:3], link.screw[3:]
-    w_before, wr_before = unrotate(link.rotation, w_parent), unrotate(link.rotation, wr_parent)
-    spin, spin_r = scale(rate, axis), scale(reference, axis)
-    w, wr = add(w_before, spin), add(wr_before, spin_r)
-    turning = mean(cross(w_before, spin_r), cross(wr_before, spin))
-    dw = add(unrotate(link.rotation, dw_parent), scale(acceleration, axis), turning)
-    centripetal = mean(cross(w_parent, cross(wr_parent, p)), cross(wr_parent, cross(w_parent, p)))
-    at_joint = add(a_parent, cross(dw_parent, p), centripetal)
-    sliding = mean(cross(add(w_before, w), scale(reference, slide)), cross(add(wr_before, wr), scale(rate, slide)))
-    a = add(unrotate(link.rotation, at_joint), scale(acceleration, slide), sliding)
-    return w, wr, dw, a
-
-
-def reference_wrench(inertia, w, wr, dw, a):
-    """The wrench of `newton_euler.body_wrench`, with w x (w x h) and w x I w made symmetric in w and w_r."""
-    mass, h, rotational = inertia[0], inertia[1:4], inertia[4:10]
-    centripetal = mean(cross(w, cross(wr, h)), cross(wr, cross(w, h)))
-    gyroscopic = mean(cross(w, sym_apply(rotational, wr)), cross(wr, sym_apply(rotational, w)))
-    force = add(scale(mass, a), cross(dw, h), centripetal)
-    return add(sym_apply(rotational, dw), gyroscopic, cross(h, a)), force
-
-
-def mean(a, b):
-    """(a + b) / 2, entry by entry."""
-    return tuple(0.5 * (x + y) for x, y in zip(a, b, strict=True))
+    torques = lambda qd, qdd, gravity: newton_euler(chain, x, qd, qdd, gravity, None)
+    return by_reference(torques, rates, references, accelerations, gravity)
 
 
 @compiled

@@ -8,7 +8,6 @@ The energies, the momentum and the control torques are linear in the inertial pa
 inertial_parameters(chain).reshape(-1). As in `regressor`, column 10 i + k belongs to parameter k of link i. The regressors do
 not depend on the inertial parameters of the chain, and exclude armature and rotors."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import jax
@@ -21,7 +20,6 @@ from ..model.chain import Chain
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link
-from ..model.tree import ancestor_mask
 from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
 from . import rnea
 from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates
@@ -30,7 +28,7 @@ from .engine.lanes import by_batch
 from .engine.pairs import over_pairs, pairs_of, spread
 from .engine.sweep import carry_twist, outward, start_pose, walk
 from .newton_euler import accelerate
-from .passivity import accelerate_by_reference, mean, reference_accelerations
+from .passivity import by_reference, reference_motion
 
 
 @compiled
@@ -55,6 +53,11 @@ def regressor(
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     entries = regressor_entries(links, x, rates, accelerations, base_gravity(links))
+    return _filled(chain, links, entries)
+
+
+def _filled(chain: Chain, links: Chain, entries: Float[Array, " entries"]) -> Float[Array, "nv p"]:
+    """The regressor at the robot's coordinates, from its nonzero entries."""
     return generalised_force(chain, spread(_places(links.topology.parents), entries))
 
 
@@ -146,28 +149,6 @@ def _coefficients(of_links, of_joint):
     (w, v), at = of_joint
     spin, velocity = unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
     return power_coefficients(spin, velocity, *motion)
-
-
-def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:
-    """The regressor from the coefficients [j, i] of link i's parameters in joint j's torque, with 0 if j does not carry i."""
-    mask = ancestor_mask(chain.topology.parents)
-    columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in coefficients]
-    return generalised_force(chain, jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n))
-
-
-def link_axes(chain: Chain, r, p):
-    """Velocities (w, v) of link i's frame, in its axes, at unit rate of joint j, as components (n, n) indexed [j, i].
-
-    r and p are the rotations and positions of the links in the base frame; each component is an array over links.
-    """
-    axis, slide = tuple(chain.screw[:, :3].T), tuple(chain.screw[:, 3:].T)
-    w = rotate(r, axis)
-    v = add(rotate(r, slide), cross(p, w))
-    by_joint = lambda xs: tuple(x[:, None] for x in xs)
-    by_link = lambda xs: tuple(x[None, :] for x in xs)
-    angular = unrotate(by_link(r), by_joint(w))
-    linear = unrotate(by_link(r), add(by_joint(v), cross(by_joint(w), by_link(p))))
-    return angular, linear
 
 
 def power_coefficients(spin, velocity, w, dw, a):
@@ -330,10 +311,9 @@ def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " n
     (`hamiltonian_flow`), this regressor allows parameters to be identified without accelerations, as Gautier & Khalil (1988) do
     with energies.
     """
-    (r, p), (w, u) = _poses_and_twists(chain, q, v)
-    w, u = (tuple(x[None] for x in component) for component in (w, u))
-    still = tuple(jnp.zeros_like(x) for x in w)
-    return by_parameter(chain, power_coefficients(*link_axes(chain, r, p), still, w, u))
+    links, x = place(chain, q)
+    zero, still = jnp.zeros_like(x), jnp.zeros_like(chain.gravity)
+    return _filled(chain, links, regressor_entries(links, x, zero, joint_rates(chain, v), still))
 
 
 @compiled
@@ -349,22 +329,9 @@ def passivity_regressor(
     Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N]. Columns are ordered as in
     `regressor`. Y_r is used in adaptive control (Slotine & Li 1987). For v_ref = v, Y_r equals regressor(chain, q, v, a_ref).
     """
-
-    def out(parent, link: Link, inputs):
-        world, motion = parent
-        motion = accelerate_by_reference(motion, link, *inputs)
-        world = walk(world, link)
-        return (world, motion), (world, motion)
-
     links, x = place(chain, q)
-    rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
-    accelerations = reference_accelerations(chain, v, v_ref, a_ref)
-    zero = zeros(3, (x, rates, references, accelerations, chain.gravity))
-    gravity = sub(zero, unstack(base_gravity(links)))
-    start = (start_pose(links, x, rates, references, accelerations), (zero, zero, zero, gravity))
-    (r, p), motion = outward(links, x, out, start, (rates, references, accelerations))
-    w, wr, dw, a = (tuple(y[None] for y in component) for component in motion)
-    return by_parameter(chain, _reference_coefficients(*link_axes(chain, r, p), w, wr, dw, a))
+    entries = lambda *motion: regressor_entries(links, x, *motion)
+    return _filled(chain, links, by_reference(entries, *reference_motion(chain, links, v, v_ref, a_ref)))
 
 
 @compiled
@@ -382,44 +349,32 @@ def passivity_regressor_product(
     [W] that the reference wrenches of the links supply on the link twists caused by the joint rates s.
     """
     links, x = place(chain, q)
-    rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
-    accelerations = reference_accelerations(chain, v, v_ref, a_ref)
-    return _link_products(links, x, rates, references, accelerations, joint_rates(chain, s), base_gravity(links))
+    return _link_products(links, x, joint_rates(chain, s), *reference_motion(chain, links, v, v_ref, a_ref))
 
 
 @by_batch(size=lambda chain: 100 + 20 * chain.n)
 def _link_products(
     chain: Chain,
     x: Float[Array, "n *#lanes"],
+    s: Float[Array, "n *#lanes"],
     rates: Float[Array, "n *#lanes"],
     references: Float[Array, "n *#lanes"],
     accelerations: Float[Array, "n *#lanes"],
-    s: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "n 10 *#lanes"]:
     """The product Y_r^T s for the rigid links of a chain with ordinary joints."""
 
-    def out(parent, link: Link, inputs):
-        motion, twist = parent
-        twist = carry_twist(twist, link, inputs[3])
-        motion = accelerate_by_reference(motion, link, *inputs[:3])
-        return (motion, twist), _reference_coefficients(*twist, *motion)
+    def products(qd, qdd, gravity):
+        def out(parent, link: Link, inputs):
+            twist, motion = parent
+            twist, motion = carry_twist(twist, link, inputs[0]), accelerate(motion, link, *inputs[1:])
+            return (twist, motion), power_coefficients(*twist, *motion)
 
-    zero = zeros(3, (x, rates, references, accelerations, s, gravity))
-    up = sub(zero, unstack(gravity))
-    rows = outward(chain, x, out, ((zero, zero, zero, up), (zero, zero)), (rates, references, accelerations, s))
-    return jnp.stack(rows, axis=1)
+        zero = zeros(3, (x, s, qd, qdd, gravity))
+        base = (zero, zero), (zero, zero, sub(zero, unstack(gravity)))
+        return jnp.stack(outward(chain, x, out, base, (s, qd, qdd)), axis=1)
 
-
-def _reference_coefficients(spin, velocity, w, wr, dw, a):
-    """The coefficients of `regressor.power_coefficients`, made symmetric in w and w_r as in `passivity.reference_wrench`."""
-    centripetal = mean(cross(w, cross(wr, velocity)), cross(wr, cross(w, velocity)))
-    by_h = add(cross(velocity, dw), centripetal, cross(a, spin))
-    u, ur = cross(spin, w), cross(spin, wr)
-    product = lambda i, j: spin[i] * dw[j] + 0.5 * (u[i] * wr[j] + ur[i] * w[j])
-    xx, yy, zz = (product(i, i) for i in range(3))
-    xy, xz, yz = (product(i, j) + product(j, i) for i, j in ((0, 1), (0, 2), (1, 2)))
-    return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
+    return by_reference(products, rates, references, accelerations, gravity)
 
 
 def _poses_and_twists(chain: Chain, q: Array, v: Array):
