@@ -24,15 +24,20 @@ from jaxdyn.trajectory import (
     shooting as shooting,
     shooting as shooting_rollout,
 )
-from jaxdyn.trajectory.augmented_lagrangian import Penalty, Violation, constraint_rows, no_penalty, updated, violation
 from jaxdyn.trajectory.linear_quadratic import DiagonalCost, EulerSteps, adjoints, policy_and_descent
 from jaxdyn.trajectory.local_model import (
+    Penalty,
+    Violation,
     _quadratic,
+    constraint_rows,
     dynamics_jacobian,
     gaps_of,
     linearised,
+    no_penalty,
     objective,
+    updated,
     velocity_slopes,
+    violation,
 )
 from jaxdyn.trajectory.problem import advance, knots_of
 from jaxdyn.trajectory.shooting import (
@@ -96,30 +101,26 @@ def random_lq(steps=6, n=3, m=2, seed=0):
     )
 
 
-def test_riccati_recursions_meet_the_optimality_conditions_and_each_other():
+def test_the_riccati_recursion_meets_the_optimality_conditions():
     lq, start = random_lq(), jnp.array([0.3, -0.2, 0.5])
     solved = lambda solve, rollout: lambda lq, x: (policy := solve(lq), rollout(lq, policy, x))
-    policy, in_turn = jax.jit(solved(jaxdyn.trajectory.riccati, jaxdyn.trajectory.lq_rollout))(lq, start)
-    same, at_once = jax.jit(solved(jaxdyn.trajectory.riccati_scan, jaxdyn.trajectory.lq_rollout_scan))(lq, start)
-    for part in lq_residual(lq, in_turn):
+    policy, solution = jax.jit(solved(jaxdyn.trajectory.riccati, jaxdyn.trajectory.lq_rollout))(lq, start)
+    for part in lq_residual(lq, solution):
         assert_allclose(part, 0, atol=1e-9)
-    for a, b in zip(in_turn, at_once, strict=True):
-        assert_allclose(a, b, atol=1e-9)
-    assert_allclose(lq_cost(lq, *in_turn[:2]), lq_cost(lq, *at_once[:2]), rtol=1e-10)
+    jax.tree.map(assert_allclose, jax.jit(jaxdyn.trajectory.solve_lq)(lq, start), solution)
     # derivatives of the cost by states and controls where all are zero
     dynamics, cost, end = map(np.asarray, (lq.dynamics, lq.cost, lq.end))
     adjoint, slopes = [end[:, 3]], []
     for matrix, own in zip(dynamics[::-1], cost[::-1], strict=True):
         both = own[:, 5] + matrix[:, :5].T @ adjoint[0]
         adjoint, slopes = [both[:3], *adjoint], [both[3:], *slopes]
-    for one in (policy, same):
-        assert_allclose(one.adjoint, adjoint, rtol=1e-10)
-        assert_allclose(one.slope, slopes, rtol=1e-10)
+    assert_allclose(policy.adjoint, adjoint, rtol=1e-10)
+    assert_allclose(policy.slope, slopes, rtol=1e-10)
     assert_allclose(once(adjoints)(lq), adjoint, rtol=1e-10)
     assert_allclose(lq.control_weights, [np.diag(own[3:, 3:5]) for own in cost])
     batch = jax.tree.map(lambda *x: jnp.stack(x), *(random_lq(seed=k) for k in range(3)))
     gains = jax.jit(jax.vmap(lambda lq: jaxdyn.trajectory.riccati(lq).gains))(batch)
-    assert_allclose(gains[0], same.gains, atol=1e-9)
+    assert_allclose(gains[0], policy.gains, atol=1e-9)
 
 
 def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
@@ -198,7 +199,7 @@ def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
     every = lambda x: jnp.broadcast_to(jnp.asarray(x), (60, *x.shape))
     lq = jaxdyn.trajectory.linear_quadratic(every(A), every(B), every(Q), every(R), jnp.zeros((3, 3)))
     gain = -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
-    for policy in (jax.jit(jaxdyn.trajectory.riccati)(lq), jax.jit(jaxdyn.trajectory.riccati_scan)(lq)):
+    for policy in (jax.jit(jaxdyn.trajectory.riccati)(lq),):
         assert_allclose(policy.hessian[0], P, atol=1e-9)
         assert_allclose(policy.gains[0], gain, atol=1e-9)
 
@@ -326,7 +327,7 @@ def test_constraints_hold_at_the_end_and_along_the_way():
     assert_allclose(solution.trajectory.q[-1], goal, atol=1e-6)
     assert_allclose(solution.trajectory.v[-1], 0, atol=1e-6)
     assert np.abs(solution.trajectory.v).max() <= 1.2 + 1e-6
-    assert np.asarray(solution.multipliers["constraints"]).max() > 0
+    assert np.asarray(solution.multipliers["inequality"]).max() > 0
 
 
 @pytest.mark.nightly

@@ -12,8 +12,8 @@ from scipy.interpolate import BSpline
 import jaxdyn
 from helpers import compiled, once
 from jaxdyn.trajectory import Status, collocation as collocation, splines as inverse_transcription
+from jaxdyn.trajectory.collocation import guessed_motion, state_bounds, torque_rows
 from jaxdyn.trajectory.interior_point import InteriorPointResult
-from jaxdyn.trajectory.transcription import guessed_motion, state_bounds, torque_rows
 
 ROBOT = jaxdyn.textbook.planar_elbow()
 GOAL = jnp.array([1.2, 0.8])

@@ -19,6 +19,7 @@ from .constraints import (
 from .costs import (
     CentreOfMassCost as CentreOfMassCost,
     Cost as Cost,
+    Knot as Knot,
     PointCost as PointCost,
     PoseCost as PoseCost,
     ScalarCost as ScalarCost,
@@ -27,7 +28,6 @@ from .costs import (
     TorqueRateCost as TorqueRateCost,
     UserCost as UserCost,
 )
-from .gradient import solve_by_gradient as solve_by_gradient
 from .interior_point import (
     InteriorPointResult as InteriorPointResult,
     interior_point as interior_point,
@@ -37,7 +37,6 @@ from .inverse_kinematics import (
     coordinate_limits as coordinate_limits,
     inverse_kinematics as inverse_kinematics,
 )
-from .knot import Knot as Knot
 from .linear_quadratic import (
     LinearQuadratic as LinearQuadratic,
     LQPolicy as LQPolicy,
@@ -45,9 +44,7 @@ from .linear_quadratic import (
     box_qp as box_qp,
     linear_quadratic as linear_quadratic,
     lq_rollout as lq_rollout,
-    lq_rollout_scan as lq_rollout_scan,
     riccati as riccati,
-    riccati_scan as riccati_scan,
     solve_lq as solve_lq,
 )
 from .paths import (
@@ -80,20 +77,18 @@ from .policy import (
     policy_trajectory as policy_trajectory,
 )
 from .problem import (
+    Guess as Guess,
     OptimalControlProblem as OptimalControlProblem,
+    Residuals as Residuals,
+    Solution as Solution,
+    Status as Status,
+    Trajectory as Trajectory,
     shift_guess as shift_guess,
     simulate_controls as simulate_controls,
     stationary_guess as stationary_guess,
     total_cost as total_cost,
 )
 from .shooting import solve_by_shooting as solve_by_shooting
-from .solution import (
-    Guess as Guess,
-    Residuals as Residuals,
-    Solution as Solution,
-    Status as Status,
-    Trajectory as Trajectory,
-)
 from .splines import solve_by_inverse_dynamics as solve_by_inverse_dynamics
 
 _publish(__name__)

@@ -18,7 +18,7 @@ from ..model.chain import Chain
 from ..model.compiled import layout
 from ..model.configuration import difference
 from ..spatial.se3 import adjoint, pose_inverse, pose_log
-from .knot import Knot, as_floats, as_floats_or_none, coincide, one_per_knot, reference_at
+from .costs import Knot, as_floats, as_floats_or_none, one_per_knot, reference_at
 
 Kind = Literal["equality", "inequality"]
 _FAR = 1e4  # substitute for the missing side of a one-sided limit [rad or m]
@@ -193,6 +193,17 @@ class UserConstraint(Constraint):
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         return jnp.ravel(self.function(chain, knot, self.data))
+
+
+def coincide(lower: Float[Array, "*n"], upper: Float[Array, "*n"]) -> Bool[Array, "*n"]:
+    """True for limits with nothing in between, that is, a range below eps^0.6 = 4e-10 (7e-5 in float32) of max(1, |limit|).
+
+    A barrier function has no interior there: between closer limits, rounding errors exceed the distances.
+    """
+    size = jnp.maximum(1.0, jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
+    return jnp.isfinite(size) & (
+        upper - lower <= jnp.finfo(lower.dtype).eps ** 0.6 * jnp.where(jnp.isfinite(size), size, 1.0)
+    )
 
 
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:

@@ -1,18 +1,76 @@
-"""Costs of a motion: sums of 1/2 |residual|^2 over knots. Weights and targets are pytree leaves."""
+"""Knots, and costs of a motion: sums of 1/2 |residual|^2 over knots. Weights and targets are pytree leaves."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..dynamics import centre_of_mass, frame_pose
 from ..errors import TrajectoryError
 from ..model.chain import Chain
 from ..model.configuration import difference
 from ..spatial.se3 import pose_inverse, pose_log
-from .knot import Knot, as_floats, one_per_knot, reference_at
+
+
+class Knot(NamedTuple):
+    """The state and torques at one time.
+
+    No torque follows the last knot of a simulated trajectory, so the `tau` of this knot repeats the previous torque.
+
+    Attributes:
+        k: index of the knot; at the midpoint of a collocation step, the index of the preceding knot.
+        t: time [s]; k dt at a knot.
+        q: positions [rad or m].
+        v: velocities [rad/s or m/s].
+        tau: torques from this knot to the next [N m or N].
+        tau_before: torques from the previous knot to this one [N m or N]; at k = 0, the problem's `tau0`.
+        dt: time step [s].
+        ground: wrench (n, f) that the ground exerts on the robot, in world axes about the world's origin [N m, N]; None
+            unless a constraint needs it and the solver provides it.
+    """
+
+    k: Int[Array, ""]
+    t: Float[Array, ""]
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    tau: Float[Array, " nv"]
+    tau_before: Float[Array, " nv"]
+    dt: Float[Array, ""]
+    ground: Float[Array, "6"] | None = None
+
+
+def as_floats(x: Any) -> Array:
+    """Convert a number or sequence to a floating-point array, weakly typed for a number; return JAX arrays unchanged."""
+    if isinstance(x, Array):
+        return x
+    return jnp.asarray(float(x)) if isinstance(x, int | float) else jnp.asarray(x, float)
+
+
+def as_floats_or_none(x: Any) -> Array | None:
+    """Apply `as_floats`, unless the argument is None."""
+    return None if x is None else as_floats(x)
+
+
+def one_per_knot(dimensions: int) -> dict[str, int]:
+    """The metadata of a field that may have one row per knot, given its number of dimensions without the knot axis."""
+    return {"dimensions": dimensions}
+
+
+def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""]) -> Array:
+    """The reference of a cost or constraint at a knot: row k of a time-varying reference, or the constant reference.
+
+    Raises:
+        TrajectoryError: the reference has neither the given shape nor one such row per knot.
+    """
+    x = getattr(owner, name)
+    at = jnp.take(x, k, axis=0) if x.ndim == len(shape) + 1 else x
+    if at.shape != shape:
+        raise TrajectoryError(
+            f"{type(owner).__name__}: {name} has shape {x.shape}, but this robot requires {shape}, or one such row per knot"
+        )
+    return at
 
 
 class Cost(eqx.Module):

@@ -19,7 +19,7 @@ from jaxtyping import Bool
 
 from .._jax_compat import Literal, Tracer
 from ..model.chain import Chain
-from .knot import Knot
+from .costs import Knot
 
 _ELEMENTWISE = frozenset(
     "abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy copy_p cos cosh div "

@@ -39,9 +39,9 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..dynamics.engine.lanes import sparse_jvp
 from ..model.compiled import checked
-from .knot import coincide
+from .constraints import coincide
 from .nonlinear_program import DenseProgram, Function, Program
-from .solution import Status, choose
+from .problem import RUNNING, Status, choose
 
 MARGIN = 1e-5  # required improvement of the infeasibility or the barrier function, relative to the infeasibility
 TRIES = 30  # maximum number of regularisations tried per system, and of trial steps per line search
@@ -352,7 +352,6 @@ def longest(distance: Array, change: Array, rest: Array) -> Array:
 
 # -- solve
 
-RUNNING = -1
 KAPPA = 10.0  # each barrier problem is solved to the tolerance KAPPA mu
 LARGE = 100.0  # residuals are divided by (mean multiplier / LARGE), clipped to the range from 1 to LARGE
 REACH = 1e10  # multipliers of inequalities and bounds are kept within this factor of mu / distance

@@ -39,7 +39,7 @@ from ..model.joints import Link
 from ..model.tree import ancestor_mask
 from ..spatial.components import Mat, Vec, add, cross, dot, matmul, rotate, scale, sub, unstack
 from ..spatial.so3 import rotation_log
-from .solution import Status, status_message
+from .problem import Status, status_message
 
 SHRINK, GROW = 0.2, 4.0  # factors applied to the damping after an accepted and a rejected step
 DAMPINGS = (1e-6, 1e8)

@@ -35,8 +35,8 @@ from ..model.configuration import difference, integrate
 from ..spatial.se3 import pose, pose_exp, pose_inverse, pose_log
 from ..spatial.so3 import rotation_exp, rotation_log
 from .constraints import torque_limits
-from .knot import as_floats
-from .solution import Status, status_message
+from .costs import as_floats
+from .problem import Status, status_message
 
 Path = Callable[[Array], Array]  # s () -> q (nq,)
 

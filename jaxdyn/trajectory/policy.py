@@ -23,17 +23,19 @@ from ..io.model_file import checksum
 from ..model.chain import Chain
 from ..model.compiled import checked
 from ..simulation.rollout import march
-from .knot import Knot
+from .costs import Knot
 from .problem import (
     OptimalControlProblem,
+    Trajectory,
     advance,
+    at,
+    choose,
     knot_times,
     limited_torque,
     resting_torque,
     running_cost,
     terminal_cost,
 )
-from .solution import Trajectory, at, choose
 
 
 @functools.lru_cache(maxsize=32)  # a single object for all calls, to avoid recompilation
@@ -42,14 +44,6 @@ def supported(optimiser: Any) -> Any:
     import optax
 
     return optax.with_extra_args_support(optimiser)
-
-
-@functools.cache
-def quasi_newton() -> Any:
-    """L-BFGS, suited to few unknowns; the line search uses no gradients, which halves the compilation time."""
-    import optax
-
-    return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))
 
 
 @functools.lru_cache(maxsize=32)

@@ -31,41 +31,48 @@ from ..errors import TrajectoryError
 from ..model.compiled import compiled, is_ordinary
 from ..model.configuration import difference, integrate
 from ..simulation.rollout import march
-from .augmented_lagrangian import (
+from .linear_quadratic import Descent, LinearQuadratic, LQPolicy, adjoints, masked_inverse, policy_and_descent, riccati
+from .local_model import (
+    EULER,
     HEAVIEST,
     Penalty,
     Violation,
     binding,
     constraint_rows,
-    no_penalty,
-    updated,
-    violation,
-)
-from .linear_quadratic import Descent, LinearQuadratic, LQPolicy, adjoints, masked_inverse, policy_and_descent, riccati
-from .local_model import (
-    EULER,
     dynamics_jacobian,
     end_objective,
     gaps_of,
     linear_steps,
     linearised,
     moved,
+    no_penalty,
     objective,
     running_objective,
     state_after,
+    updated,
+    violation,
 )
 from .problem import (
+    RUNNING,
+    Guess,
     OptimalControlProblem,
+    Residuals,
+    Solution,
+    Status,
+    Trajectory,
     advance,
+    at,
+    batched_with,
+    choose,
     knot_times,
     knots_of,
     limited_torque,
+    on_forces,
     stationary_guess,
     status_of_problem,
     total_cost,
     with_resting_torque,
 )
-from .solution import Guess, Residuals, Solution, Status, Trajectory, at, batched_with, choose
 
 
 def under_policy(
@@ -455,7 +462,6 @@ def _affine(factors: _Factors, gradient, end, gaps):
 
 # -- solve
 
-RUNNING = -1  # status while iterating
 RECORDED = 200  # number of iterations in the history
 TOGETHER = 16  # number of problems per group when a batch is solved on the CPU
 LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # smallest nonzero and largest damping, relative to the Hessian of the controls
@@ -548,7 +554,8 @@ def solve_by_shooting(
         dictionary `multipliers` contains:
 
         - "dynamics": multipliers of the dynamics, (N + 1, 2 nv);
-        - "constraints" and "terminal_constraints": multipliers of the constraints;
+        - "equality" and "inequality": multipliers of the constraints, one row per knot;
+        - "terminal_equality" and "terminal_inequality": multipliers of the terminal constraints;
         - "torques": derivatives of the cost with respect to torques at a limit;
         - "gains": feedback gains of the policy near the solution, (N, nv, 2 nv).
 
@@ -588,7 +595,7 @@ def _solve(
     return Solution(
         trajectory,
         total_cost(problem, trajectory),
-        state.multipliers,
+        _named(bare, state.multipliers),
         state.status,
         state.residuals,
         state.iteration,
@@ -596,12 +603,22 @@ def _solve(
     )
 
 
+def _named(problem: OptimalControlProblem, multipliers: dict[str, Array]) -> dict[str, Array]:
+    """The multipliers with those of equalities and inequalities apart, under the names that all solvers use."""
+    named = {name: x for name, x in multipliers.items() if "constraints" not in name}
+    for prefix, constraints in (("", problem.constraints), ("terminal_", problem.terminal_constraints)):
+        count = len(on_forces(problem, constraints)[0])
+        equal, below = jnp.split(multipliers[prefix + "constraints"], [count], -1)
+        named |= {prefix + "equality": equal, prefix + "inequality": below}
+    return named
+
+
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
     """The initial iterate: the guess, with the problem's initial state and with torques clipped to the limits."""
     problem = with_resting_torque(problem)
-    known = isinstance(guess, Guess)
-    trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
+    known = guess.multipliers if isinstance(guess, Guess) else None
+    trajectory = guess.trajectory if isinstance(guess, Guess) else stationary_guess(problem) if guess is None else guess
     if trajectory.tau.shape[0] != problem.steps:
         raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, but the problem has {problem.steps}")
     dtype = jnp.result_type(problem.chain.dtype, problem.q0, trajectory.q)
@@ -609,10 +626,10 @@ def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, wei
     q, v = trajectory.q.at[0].set(problem.q0), trajectory.v.at[0].set(problem.v0)
     trajectory = Trajectory(*(x.astype(dtype) for x in (knot_times(problem, dtype), q, v, tau)))
     penalty = no_penalty(problem, trajectory, weight)
-    if known:
-        found = guess.multipliers["constraints"], guess.multipliers["terminal_constraints"]
-        penalty = penalty._replace(multipliers=found)
-    return _Start(trajectory, penalty, jnp.asarray(known or problem.torque_limits is None))
+    if known is not None:
+        rows = [[known[prefix + kind] for kind in ("equality", "inequality")] for prefix in ("", "terminal_")]
+        penalty = penalty._replace(multipliers=tuple(jnp.concatenate(pair, -1) for pair in rows))
+    return _Start(trajectory, penalty, jnp.asarray(known is not None or problem.torque_limits is None))
 
 
 def _iterate(

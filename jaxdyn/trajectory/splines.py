@@ -24,7 +24,22 @@ from scipy import interpolate
 from .._jax_compat import Tracer
 from ..dynamics.wrenches import ground_reaction
 from ..errors import TrajectoryError
-from .knot import Knot, coincide
+from .collocation import (
+    HessianKind,
+    TorqueRows,
+    check_transcribable,
+    drive_torque,
+    guessed_motion,
+    path_rows,
+    pinned_rows,
+    rows_that_count,
+    solve_transcribed,
+    torque_jacobian,
+    torque_rows,
+    transcribed_solution,
+)
+from .constraints import coincide
+from .costs import Knot
 from .nonlinear_program import (
     Inner,
     Part,
@@ -38,26 +53,13 @@ from .nonlinear_program import (
 )
 from .problem import (
     OptimalControlProblem,
+    Solution,
+    Trajectory,
     constraint_values,
     knot_dependence,
     resting_torque,
     running_cost,
     terminal_cost,
-)
-from .solution import Solution, Trajectory
-from .transcription import (
-    HessianKind,
-    TorqueRows,
-    check_transcribable,
-    drive_torque,
-    guessed_motion,
-    path_rows,
-    pinned_rows,
-    rows_that_count,
-    solve_transcribed,
-    torque_jacobian,
-    torque_rows,
-    transcribed_solution,
 )
 
 

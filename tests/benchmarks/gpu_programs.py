@@ -91,7 +91,6 @@ def of_solver(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None)
     return {
         "shooting, an iteration": Program(over(solve), [(PROBLEMS, n)] * 2, loop=True),
         "Riccati recursion": Program(jax.vmap(lambda *x: trajectory.riccati(quadratic(*x))), lq),
-        "Riccati recursion, associative": Program(jax.vmap(lambda *x: trajectory.riccati_scan(quadratic(*x))), lq),
         "rollout under a policy that sorts": Program(over(roll(ordered)), two),
         "rollout under a policy with scheduled gains": Program(over(roll(scheduled)), two),
     }

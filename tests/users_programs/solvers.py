@@ -14,7 +14,6 @@ from .case import Case, call, normal
 from .spatial import each, positive
 
 DEAR = (
-    "solve_by_gradient",
     "solve_by_collocation",
     "shift_guess",
     "diagnose_identification",
@@ -104,7 +103,6 @@ def solver_cases() -> dict[str, Case]:
 
     return {
         "solve_by_collocation": call(lambda: jaxdyn.trajectory.solve_by_collocation(problem).trajectory),
-        "solve_by_gradient": call(lambda: jaxdyn.trajectory.solve_by_gradient(problem, iterations=20).trajectory),
         "shift_guess": call(ahead),
         "interior_point": Case(nearest, positive(3), derivatives=False, accuracy=1e9),  # in forward mode alone
     }

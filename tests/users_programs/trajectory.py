@@ -11,7 +11,7 @@ from helpers import random_chain
 from .case import Case, normal
 from .spatial import each, poses, positive
 
-DEAR = "time_optimal_path", "motion_along", "inverse_kinematics", "policy_costs", "shortest_duration", "lq_rollout_scan"
+DEAR = "time_optimal_path", "motion_along", "inverse_kinematics", "policy_costs", "shortest_duration"
 TIMES = jnp.linspace(0.0, 1.0, 5)
 
 
@@ -95,7 +95,7 @@ def quadratic_cases() -> dict[str, Case]:
     given = normal((steps, n, n), (steps, n, m), (steps, n + m, n + m), n)
     box = jnp.full((steps, m), -0.3), jnp.full((steps, m), 0.3)
     exact = {"accuracy": 1e7}
-    in_turn = {**exact, "derivatives": False}  # the recursion has no derivative backwards; `riccati_scan` has
+    in_turn = {**exact, "derivatives": False}  # the recursion has no derivative backwards
 
     def bounded(x, g):
         h = x @ x.T + jnp.eye(3)
@@ -110,16 +110,6 @@ def quadratic_cases() -> dict[str, Case]:
             ),
             given,
             **in_turn,
-        ),
-        "riccati_scan": Case(lambda a, b, c, _: jaxdyn.trajectory.riccati_scan(problem(a, b, c)).gains, given, **exact),
-        "lq_rollout_scan": Case(
-            lambda a, b, c, x: (
-                jaxdyn.trajectory.lq_rollout_scan(
-                    problem(a, b, c), jaxdyn.trajectory.riccati_scan(problem(a, b, c)), x
-                ).states
-            ),
-            given,
-            **exact,
         ),
         "solve_lq": Case(lambda a, b, c, x: jaxdyn.trajectory.solve_lq(problem(a, b, c), x).states, given, **in_turn),
         "solve_lq, with bounds": Case(
