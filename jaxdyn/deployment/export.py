@@ -141,8 +141,8 @@ def export_function(
 
     The function may be one of jaxdyn's or your own, for example a controller or a policy. It is traced once, for the shapes
     and types of the examples, and saved as StableHLO by `jax.export`. The loaded function returns dictionaries with field
-    names as keys instead of named tuples, modules and other objects. The file is written atomically. Export requires
-    flatbuffers: `pip install "jaxdyn[deploy]"`.
+    names as keys instead of named tuples, modules and other objects. Export requires flatbuffers: `pip install
+    "jaxdyn[deploy]"`.
 
     Args:
         function: function of the chain and the arguments that returns an array or a tree of arrays.
@@ -154,9 +154,9 @@ def export_function(
         vjp_order: number of times that `jax.vjp` or `jax.grad` can differentiate the loaded function.
 
     Raises:
-        DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine that is
-            not covered by JAX's compatibility guarantee. Also raised if a platform is unknown, if an argument is not an
-            array or a plain container of arrays, or if flatbuffers is missing.
+        DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine that is not
+            covered by JAX's compatibility guarantee; a platform is unknown; an argument is not an array or a plain container
+            of arrays; or flatbuffers is missing.
         OutputError: the file cannot be written; an existing file is left unchanged.
     """
     need_flatbuffers()
@@ -237,10 +237,7 @@ class ExportedFunction:
     function is compiled at the first call with each batch size.
 
     Attributes:
-        name: name of the function.
         joint_names: joint names, in the order of all joint vectors.
-        nq: number of positions of the robot.
-        nv: number of velocities of the robot.
         arguments: name, shape and type of every argument array; "b" denotes the batch size.
         results: name, shape and type of every result array.
         platforms: supported platforms.
@@ -268,9 +265,7 @@ class ExportedFunction:
         return f"ExportedFunction({self.name} of {robot}: {_listed(self.arguments)} -> {_listed(self.results)})"
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function.
-
-        Arguments are converted to the types of the exported function, except that floats are not converted to integers.
+        """Call the function; arguments are converted to its types, except that floats are not converted to integers.
 
         Raises:
             DeploymentError: the number, structure or shape of the arguments is wrong, or a type cannot be converted.
@@ -302,9 +297,8 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     months old. Loading requires flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Raises:
-        DeploymentError: the file is missing, damaged, not an exported function, or of an unsupported version. Also raised
-            if the function was exported for other platforms, if it uses float64 but float64 is disabled in this process, or
-            if flatbuffers is missing.
+        DeploymentError: the file is missing, damaged, not an exported function, or of an unsupported version; the function was
+            exported for other platforms, or uses float64 but float64 is disabled in this process; or flatbuffers is missing.
     """
     name = os.fspath(path)
     need_flatbuffers()

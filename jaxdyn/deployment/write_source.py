@@ -59,17 +59,12 @@ def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunctio
     followed by its results, all row-major arrays of doubles. A result may be the same array as an argument. The Python code
     requires only NumPy, and accepts and returns arrays.
 
-    The operations of the functions must decompose into scalar arithmetic. Unsupported are:
-
-    - calls back to Python;
-    - LAPACK routines;
-    - loops with a data-dependent number of iterations;
-    - data-dependent array indices.
+    Unsupported are calls back to Python, LAPACK routines, loops with a data-dependent number of iterations, and data-dependent
+    array indices.
 
     Args:
         path: path of the files without suffix; its last part, converted to an identifier, is the prefix of the C function
             names.
-        functions: functions to write.
         about: text at the top of the files.
 
     Returns:
@@ -77,7 +72,7 @@ def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunctio
 
     Raises:
         DeploymentError: a function contains an unsupported operation, has more than 400 000 operations, or returns a number
-            of results that differs from the number of names. Also raised if a name is not an identifier or is used twice.
+            of results that differs from the number of names; or a name is not an identifier or is used twice.
         OutputError: a file cannot be written.
     """
     stem = re.sub(r"\W", "_", Path(path).name)

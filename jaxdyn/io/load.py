@@ -29,20 +29,17 @@ def load(
 ) -> Chain:
     """Load a robot from a URDF or MJCF file; the root element, `<robot>` or `<mujoco>`, determines the format.
 
-    MJCF files are read by MuJoCo (pip install "jaxdyn[mjcf]"); see `from_mujoco`.
+    MJCF files are read by MuJoCo (pip install "jaxdyn[mjcf]"); see `from_mujoco`. From a URDF file, `load` reads the entire
+    tree of links, whose root link is the base, or only the serial chain from the base to `tip`. Joints are in depth-first
+    order, with branches in file order. The elements are converted as follows:
 
-    From a URDF file, `load` reads the entire tree of links, whose root link is the base, or only the serial chain from the
-    base to `tip`. Joints are in depth-first order, with branches in file order. The elements are converted as follows:
-
-    - Revolute, continuous and prismatic joints become moving joints.
-    - A planar joint J becomes two prismatic joints, J_x and J_y, and a revolute joint J about its axis.
-    - A floating joint J at the root becomes a free joint with the coordinates J_wx, J_wy, J_wz, J_vx, J_vy and J_vz.
-    - Mimic joints become a `Coupling`.
+    - Revolute, continuous and prismatic joints become moving joints. A planar joint J becomes two prismatic joints, J_x and
+      J_y, and a revolute joint J about its axis. A floating joint J at the root becomes a free joint with the coordinates
+      J_wx, J_wy, J_wz, J_vx, J_vy and J_vz. Mimic joints become a `Coupling`.
     - A link on a fixed or locked joint is fused with the moving link that carries it. Its inertia is added to that of the
       moving link, and its frame remains available by name. The inertia of a link that is fused with the base is discarded.
     - `<inertial>` becomes the mass m, first moment h and inertia I_o about the origin of the link frame. Without
-      `<inertial>`, a link has zero inertia, so a file without inertias can be loaded. An all-zero `<inertial>`, which is
-      common at the root and on fixed joints, is ignored there.
+      `<inertial>`, a link has zero inertia; an all-zero one, which is common at the root and on fixed joints, is ignored there.
     - `<dynamics>` provides the coefficients of viscous friction (damping) and Coulomb friction (friction).
     - `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>`, inside
       `<joint>`, provides properties that URDF lacks: rotor inertia, torque offset, the width of the smooth sign function in
@@ -50,56 +47,42 @@ def load(
     - `<origin>` contains rpy or, from URDF 1.1 on, quat_xyzw.
     - `<limit>` is required for revolute and prismatic joints. As in the URDF specification, lower and upper default to 0,
       and velocity and effort are required; from URDF 1.2 on, it is the reverse, and the latter default to infinity.
-      Continuous joints have infinite position limits. Limits beyond 1e12 are read as infinite, since URDF cannot express
-      infinity. So are limits that allow no motion, which CAD programs export for limits that are not set: positions from 0 to
-      0, a velocity of 0, and, if both are zero, a torque of 0. Lock a joint to fix it.
+      Limits beyond 1e12 are read as infinite, since URDF cannot express infinity. So are limits that allow no motion, which CAD
+      programs export for limits that are not set: positions from 0 to 0, a velocity of 0, and, if both are zero, a torque of 0.
+      Lock a joint to fix it.
 
     If the file rounds angles or axes (1.5708 for pi/2, 0.7071 for cos(pi/4)), the chain has the numbers in the file. The
     values for which they stand are noted in `Topology.unrounded`, and determine only the number of base parameters.
-
-    The URDF format does not specify gravity; pass `gravity` instead. If the chain's gravity differs from the default,
-    `save_urdf` and `update_urdf` write it to `<jaxdyn gravity="x y z"/>`, inside `<robot>`, from which it is read.
 
     Args:
         lock: URDF only: positions [rad or m] at which to lock joints, by joint name. Joints that mimic a locked joint are
             also locked. Locks of joints that are fixed in the file are ignored, with a warning.
         tip: URDF only: the last link of a serial chain. Joints that do not move the tip are removed, together with the
-            bodies they carry and the mass of these bodies; to keep the bodies, lock the joints. By default, all joints are
-            included. If the tree has a single end, its tip is then the last moving link, or the last link fixed to it.
+            bodies they carry and the mass of these bodies; to keep the bodies, lock the joints. By default, if the tree has a
+            single end, its tip is the last moving link, or the last link fixed to it.
         floating_base: URDF only: name of a free joint that connects the root link to the world. True stands for
             "floating_base", or for "root_joint" if the file already has a joint "floating_base". The new root link is
             called "world", or "universe" if the file already has a link "world".
         ignore_mimic: URDF only: treat mimic joints as independent joints.
         gravity: gravitational acceleration in world axes [m/s^2]. By default, the gravity in the file or, for a URDF
-            without it, (0, 0, -9.81).
+            without it, (0, 0, -9.81); `save_urdf` writes another one to `<jaxdyn gravity="x y z"/>`, inside `<robot>`.
         ignore: MJCF only: features to omit although they change the motion (see `from_mujoco`).
         allow_nonphysical: accept physically inconsistent masses and inertias.
         ignore_inertials: URDF only: load only the kinematics, as if no link had an `<inertial>`.
 
     Warns:
-        ModelWarning: the file has faults that are tolerated. A single warning lists all of them:
-
-            - inertias that violate the triangle inequality by up to 15 % (rounded or badly estimated);
-            - inconsistent inertias that become consistent by fusing, or that have no effect (at the base, or removed by
-              `tip`);
-            - a lower position limit above the upper one (both are ignored), or a second `<axis>` (the first is used);
-            - limits of zero, which allow no motion (read as infinite);
-            - bodies with mass that `tip` removes;
-            - joints that move no mass, which make the mass matrix singular.
+        ModelWarning: the file has faults that are tolerated, all listed in a single warning: inertias that violate the
+            triangle inequality by up to 15 %, or that become consistent by fusing or have no effect; a lower position limit
+            above the upper one (both are ignored), or a second `<axis>` (the first is used); limits of zero; bodies with mass
+            that `tip` removes; joints that move no mass, which make the mass matrix singular.
 
     Raises:
-        ModelError: the robot cannot be loaded. The message names the file, line and element, and suggests a remedy. For MJCF,
-            see `from_mujoco`; in addition, MuJoCo may be missing or may reject the file. For URDF, the causes are:
-
-            - the file is missing, is not XML, declares entities, or is not a URDF;
-            - names are repeated or unknown, or a number is malformed;
-            - links form a loop, have two parents or are not connected;
-            - a joint type is not supported, or a floating joint is not at the root;
-            - a joint mimics an unknown joint, a joint that does not move the tip, or, indirectly, itself;
-            - a limit is missing;
-            - a mass that has an effect is not positive, or an inertia that has an effect is inconsistent;
-            - a lock or the tip is unknown, or a lock is outside the joint's limits;
-            - an argument applies only to the other format.
+        ModelError: the robot cannot be loaded. The message names the file, line and element, and suggests a remedy: the file
+            is missing, is not XML or declares entities; names are repeated or unknown, or a number is malformed; links form a
+            loop, have two parents or are not connected; a joint is of an unsupported type or mimics itself; a limit is
+            missing; a mass or inertia that has an effect is not physical; a lock or the tip is unknown; or an argument
+            applies only to the other format. For MJCF, see `from_mujoco`; in addition, MuJoCo may be missing or may reject
+            the file.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -131,16 +114,11 @@ def read_geometry(
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """Read the shapes of all links in a URDF or MJCF file, with notes on shapes that cannot be drawn.
 
-    For MJCF files, see `geometry_from_mujoco`. For URDF files, the shapes are the `<visual>` elements. The path of a mesh
-    may be absolute, relative to the folder of the URDF file, a file:// URL, or a URL of the form package://NAME/REST. The
-    package NAME is searched for in these places, in this order:
-
-    - the argument `packages`;
-    - the folders above the URDF file: a folder that is called NAME or contains a folder NAME;
-    - the folders in the environment variable ROS_PACKAGE_PATH, by the same rule;
-    - share/NAME in the folders of the environment variable AMENT_PREFIX_PATH.
-
-    A mesh that is not found, or whose URL has another scheme, is omitted with a note.
+    For MJCF files, see `geometry_from_mujoco`. For URDF files, the shapes are the `<visual>` elements. The path of a mesh may
+    be absolute, relative to the folder of the URDF file, a file:// URL, or a URL of the form package://NAME/REST. The package
+    NAME is searched for in `packages`; in the folders above the URDF file (a folder that is called NAME or contains a folder
+    NAME); by the same rule in those of the environment variable ROS_PACKAGE_PATH; and as share/NAME in those of
+    AMENT_PREFIX_PATH. A mesh that is not found, or whose URL has another scheme, is omitted with a note.
 
     Args:
         collision: return collision shapes instead of visual ones.

@@ -418,25 +418,15 @@ def from_mujoco(
       becomes the free joint J_wx, J_wy, J_wz, J_vx, J_vy, J_vz.
     - The link of a body's last joint has the name of the body. If the body has no joint, or its ball joint is not at the
       body's origin, a named frame represents the body instead. `frame_pose` of a body equals its xpos and xquat in MuJoCo.
-    - Sites become named frames. If a site has the same name as a body, the suffix _site is added.
-    - Unnamed elements are numbered, for example body1, joint0 or site0.
+    - Sites become named frames, with the suffix _site if a body has the same name. Unnamed elements are numbered (body1,
+      joint0).
+    - Unless `<flag>` disables them, armature, damping, frictionloss (as Coulomb friction), stiffness, springref, ranges of
+      limited joints, and effort limits from the ranges of actuators on single joints are converted.
 
-    The following properties are converted, unless `<flag>` disables them:
-
-    - armature, damping, and frictionloss (as Coulomb friction);
-    - stiffness and springref;
-    - ranges of limited joints, and effort limits from the ranges of actuators on single joints.
-
-    The following features are omitted, and listed in a warning:
-
-    - external forces: contacts, equality constraints, tendons and a fluid;
-    - armature and frictionloss of a free joint's linear motion;
-    - actuators other than plain motors;
-    - limits of ball joints;
-    - sensors and mocap bodies.
-
-    Visual elements (geoms, cameras, lights), keyframes and solver settings are omitted without a warning. Any other feature
-    that changes the motion raises an error, unless it is named in `ignore`.
+    A warning lists omitted features: external forces (contacts, equality constraints, tendons and a fluid); armature and
+    frictionloss of a free joint's linear motion; actuators other than plain motors; limits of ball joints; sensors and mocap
+    bodies. Visual elements, keyframes and solver settings are omitted without a warning. Any other feature that changes the
+    motion raises an error, unless it is named in `ignore`.
 
     Args:
         ignore: features to omit although they change the motion: "actuators",
@@ -445,9 +435,6 @@ def from_mujoco(
         coulomb_velocity: width v_c of the smooth sign function in Coulomb friction, fc tanh(qd / v_c), which replaces MuJoCo's
             friction constraint [rad/s or m/s].
         allow_nonphysical: accept physically inconsistent masses and inertias.
-
-    Warns:
-        ModelWarning: features are omitted. A single warning lists all of them.
 
     Raises:
         ModelError: no body has a joint, the model has an unsupported feature that is not ignored, a feature in `ignore` is

@@ -65,12 +65,10 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 
     - Inertias are written as mass, centre of mass, principal moments and principal axes (`quat`).
     - Joints have armature, damping (viscous friction), frictionloss (Coulomb friction), springs, position limits and effort
-      limits (`actuatorfrcrange`).
-    - A free joint becomes a joint of type free, and a spherical joint becomes a joint of type ball.
+      limits (`actuatorfrcrange`). A free joint becomes a joint of type free, and a spherical joint one of type ball.
     - If each motor of a transmission drives a single joint, the inertia, viscous friction and Coulomb friction of the motor
       are added to those of the joint.
     - Named frames become sites, and a base pose becomes the pose of the base body.
-    - Gravity becomes the attribute `gravity` of `<option>`.
 
     Without friction, `mujoco.mj_inverse` equals `inverse_dynamics`; for free joints, convert with `layouts` first.
 
@@ -79,12 +77,9 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
     zero width, which MuJoCo rejects, are also omitted.
 
     Raises:
-        ModelError: the chain cannot be written as MJCF. The causes are:
-
-            - an inertia is inconsistent or is rejected by MuJoCo (a moving body without mass or with a zero principal moment);
-            - a joint is helical, joints mimic others, or a free joint is not at the root;
-            - a motor drives several joints;
-            - a number is not finite, or a name cannot be written.
+        ModelError: an inertia is inconsistent or is rejected by MuJoCo (a moving body without mass or with a zero principal
+            moment); a joint is helical, joints mimic others, or a free joint is not at the root; a motor drives several
+            joints; a number is not finite, or a name cannot be written.
     """
     arrays = arrays_of(chain, decimals=False)
     _check(chain)

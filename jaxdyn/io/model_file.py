@@ -66,8 +66,7 @@ def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, s
     """Write a chain to a single file (`model.eqx`), from which `load_model` restores all names and bit-exact numbers.
 
     Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are supported. The
-    file does not depend on the original robot description. The first line of the file is JSON, with the version, the
-    structure, and the names, shapes and types of the leaves (arrays). Saving the same chain again yields the same bytes.
+    file does not depend on the original robot description, and saving the same chain again yields the same bytes.
 
     Args:
         about: notes on the model, such as its origin, saved as text in the first line.
@@ -114,12 +113,8 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
     nearest chain is returned, with a warning.
 
     Args:
-        dtype: floating-point type of the leaves. If None, the type in the file is used, except that float64 becomes float32
-            if float64 is disabled in JAX.
-
-    Warns:
-        ModelWarning: numbers are rounded, because the file contains float64, float64 is disabled in this process, and no
-            dtype is specified; or the file has terms that a chain cannot represent.
+        dtype: floating-point type of the leaves. If None, the type in the file is used, except that float64 becomes float32,
+            with a warning, if float64 is disabled in JAX.
 
     Raises:
         ModelError: the file does not exist, is not a model file, is truncated or modified, or has a version that this

@@ -57,16 +57,9 @@ def read_motion(
       `q`. If a joint has a quaternion, only the numbered form is accepted.
     - Torques [N m or N], optional: `tau_NAME` for every joint, or `tau1` to `tauN` (also `torque1`, `effort1`).
 
-    Instead of numbered columns, .npz and .parquet files may contain one array `q` and one array `tau`.
-
-    Bags contain joint states or joint trajectories, as for `read_log`. In contrast to `read_log`, torques are optional, and
-    joints at rest, short files and planned motions are accepted.
-
-    Args:
-        path: the file, or the files of one run, as for `read_log`.
-        chain: the robot.
-        columns: a column map, as for `read_log`.
-        topic: topic of a bag, as for `read_log`.
+    Instead of numbered columns, .npz and .parquet files may contain one array `q` and one array `tau`. In contrast to
+    `read_log`, torques are optional, and joints at rest, short files and planned motions are accepted. `path`, `columns` and
+    `topic` are as for `read_log`.
 
     Raises:
         LogError: the file cannot be read, time or positions are missing or not finite, the number of position or torque

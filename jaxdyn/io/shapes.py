@@ -98,12 +98,11 @@ def with_inertias_of_shapes(
 
     Use this function for robot descriptions without `<inertial>`. Example:
     `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`.
-
     Since real links are hollow and contain motors and gears, the result is only a first model for simulation and a prior for
     identification.
 
-    The inertia of a shape on a fused link is added to the moving link that carries the fused link. Shapes on the base are
-    ignored. The inertias of several shapes on one link are summed, even if the shapes overlap. Meshes must be closed (see
+    The inertia of a shape on a fused link is added to the moving link that carries it, and shapes on the base are ignored. The
+    inertias of several shapes on one link are summed, even if the shapes overlap. Meshes must be closed (see
     `spatial.solids.mesh`); reading mesh files requires trimesh.
 
     Args:
@@ -283,11 +282,9 @@ _DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, which is replaced by 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """Return the shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on omitted parts.
 
-    The shapes are the visible geoms in groups 0 to 2, which MuJoCo's viewer shows by default. A shape has the colour of the
-    geom, or the colour of its material if the geom has the default colour; textures are not read.
-
-    Planes are omitted, since the viewer draws its own ground. Height fields are omitted with a note. If the model has equality
-    constraints, a note states that they are not enforced: the robot is shown at the given positions.
+    The shapes are the visible geoms in groups 0 to 2, which MuJoCo's viewer shows by default, in the colour of the geom, or
+    of its material if the geom has the default colour; textures are not read. Planes are omitted, since the viewer draws its
+    own ground, and height fields with a note. A note also states that equality constraints are not enforced.
 
     Args:
         collision: return instead the geoms that can be in contact (contype or conaffinity is not 0), in any group.

@@ -32,15 +32,14 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     - Inertias are written as mass m, centre of mass c = h / m (h is the first moment) and inertia about the centre of mass,
       I_c = I_o + m [c]^2 (I_o is the inertia about the link's origin). An all-zero inertia is omitted.
     - Named frames become links on fixed joints.
-    - Armature, torque offset, Coulomb velocity, Stribeck term and spring of a joint are written to a `<jaxdyn>` element,
-      which other readers ignore.
+    - Armature, torque offset, Coulomb velocity, Stribeck term and spring of a joint, and gravity unless it is (0, 0, -9.81),
+      are written to `<jaxdyn>` elements, which other readers ignore.
     - Infinite limits for which URDF requires a number are written as the largest double.
     - A link whose joint axis does not pass through the link's origin is attached by a fixed joint to an additional link
       `<name>_axis` on the axis, so that all named links keep their poses.
     - A free joint becomes a floating joint, which `load` converts back to a free joint. A planar joint remains two prismatic
       joints and a continuous joint.
     - Coupled joints become mimic joints. Each of them follows the joint whose position is the coordinate it depends on.
-    - Gravity, unless it is (0, 0, -9.81), is written to a `<jaxdyn>` element as well.
 
     Joints are read back in depth-first order, as in every loaded chain. A URDF does not contain the choice of the
     tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
@@ -49,15 +48,10 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
         allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
-        ModelError: the chain cannot be written as a URDF. The causes are:
-
-            - an inertia is inconsistent, or cannot be written as mass and centre of mass to nine digits (a first moment
-              without mass);
-            - a joint is helical or spherical;
-            - a coupling does not represent mimic joints;
-            - the chain has a transmission or a base pose;
-            - a free joint has limits, different drives of its parts, or inertia before its last link;
-            - a number is not finite, or a name cannot be written.
+        ModelError: an inertia is inconsistent, or cannot be written as mass and centre of mass to nine digits (a first moment
+            without mass); a joint is helical or spherical; a coupling does not represent mimic joints; the chain has a
+            transmission or a base pose; a free joint has limits, different drives of its parts, or inertia before its last
+            link; a number is not finite, or a name cannot be written.
     """
     arrays = arrays_of(chain)
     check_writable(chain)
@@ -234,11 +228,9 @@ def update_urdf(
 ) -> None:
     """Write a copy of a URDF file with the inertias and friction of a chain that was loaded from the file and identified.
 
-    - The inertias of fused links are included in those of the moving links, and removed from the fused links.
-    - A locked joint becomes a fixed joint at the locked position.
-    - Relative mesh paths are adapted to the new location of the file.
-
-    Everything else is unchanged, for example names, comments, base links, and branches outside the chain.
+    The inertias of fused links are included in those of the moving links, and removed from the fused links. A locked joint
+    becomes a fixed joint at the locked position. Relative mesh paths are adapted to the new location of the file. Everything
+    else is unchanged, for example names, comments, base links, and branches outside the chain.
 
     Args:
         source_path: the file from which the chain was loaded, with the same `lock`, `tip`, `floating_base` and
@@ -247,16 +239,11 @@ def update_urdf(
         allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
-        ModelError: the file cannot be updated. The causes are:
-
-            - the source cannot be read as a URDF, or the chain was not loaded from it;
-            - the chain differs from the source in properties that this function does not write, for which `save_urdf` is
-              required: placements, axes, limits, frames, the drive of a floating base, or different drives of the parts of a
-              planar joint;
-            - a part of a planar joint is locked;
-            - the chain has features that URDF lacks;
-            - an inertia is inconsistent, or cannot be written as mass and centre of mass;
-            - the file cannot be written.
+        ModelError: the source cannot be read as a URDF, or the chain was not loaded from it; the chain differs from it in
+            what this function does not write (placements, axes, limits, frames, the drive of a floating base, different
+            drives of the parts of a planar joint), for which there is `save_urdf`; a part of a planar joint is locked; the
+            chain has features that URDF lacks; an inertia is inconsistent, or cannot be written as mass and centre of mass;
+            or the file cannot be written.
     """
     source = os.fspath(source_path)
     options = Options(lock, tip, floating_base, ignore_mimic)

@@ -48,29 +48,21 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
     reads or stores. In contrast, `jax.vmap` launches a dozen or more kernels per step. On a CPU, the program is that of
     `jax.vmap`. The kernel uses Pallas' Triton backend, for which JAX 0.11 emits a deprecation warning.
 
-    The function is traced once and decomposed into scalar operations, which form the body of a Pallas kernel. The
-    parameters of a robot captured by closure become constants, whereas robots and parameters passed as arguments are read
-    from memory. Loops over links are unrolled in small functions, such as forward dynamics of up to 17 joints. In larger
-    functions, these loops remain, and links exchange values through memory. Loops over time are not unrolled.
+    The function is traced once and decomposed into scalar operations. The parameters of a robot captured by closure become
+    constants, whereas robots and parameters passed as arguments are read from memory. Loops over links are unrolled in small
+    functions, such as forward dynamics of up to 17 joints; in larger ones, links exchange values through memory. Loops over
+    time are not unrolled.
 
-    The function may contain:
-
-    - integrators, checkpoints, torque tables, and policies that consist of arithmetic and elementary functions;
-    - `lax.scan`, `lax.cond` and `jax.grad`.
-
-    Kernels do not support:
-
-    - linear algebra by LAPACK, sorting or random numbers;
-    - loops whose number of iterations depends on the arguments;
-    - array indices that depend on the arguments.
+    The function may contain integrators, checkpoints, torque tables, policies of arithmetic and elementary functions,
+    `lax.scan`, `lax.cond` and `jax.grad`, but no linear algebra by LAPACK, sorting, random numbers, loops whose number of
+    iterations depends on the arguments, or array indices that depend on them.
 
     All computations use the widest floating-point type among the arguments and results (float32 or float64). Integers are
     exact up to 2^24 in float32 and 2^53 in float64. `jax.export` of a kernel requires `disabled_checks`, since JAX does not
     guarantee compatibility for kernels.
 
-    Derivatives in forward and reverse mode are also kernels. A gradient consists of two kernels, followed by sums of the
-    cotangents of shared arguments over the batch. The second kernel recomputes the values for each state, with checkpoints
-    at the start of each iteration of the loops over time.
+    Derivatives in forward and reverse mode are also kernels. A gradient consists of two kernels, of which the second
+    recomputes the values for each state, with checkpoints at the start of each iteration of the loops over time.
 
     Args:
         function: function of one robot and one state, like those of jaxdyn, with positional arguments only.

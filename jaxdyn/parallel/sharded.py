@@ -66,20 +66,16 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
 def sharded_sum(
     function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None, chunk: int = 256
 ) -> Callable[..., Any]:
-    """Sum a function over a batch that is sharded over devices.
+    """Sum a function over a batch that is sharded over devices: sum_b function(row b), for example a loss or Y^T Y.
 
-    The result is sum_b function(row b), for example a loss, its gradient, or the normal matrix Y^T Y of an identification
-    problem. Each device sums over its own rows, `chunk` rows at a time to limit memory. A single all-reduce then adds the
-    sums of all devices. The amount of communication does not depend on the batch size: for Y^T Y with p parameters, it is
-    O(p^2) numbers.
-
-    To obtain a mean, divide by the number of rows. The order of summation and therefore the rounding errors depend on the
-    number of devices.
+    Each device sums over its own rows, `chunk` rows at a time to limit memory. A single all-reduce then adds the sums of all
+    devices. The amount of communication does not depend on the batch size: for Y^T Y with p parameters, it is O(p^2) numbers.
+    The order of summation and therefore the rounding errors depend on the number of devices.
 
     Args:
         function: function of one robot and one state that returns an array or a tree of arrays.
-        in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
-        mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
+        in_axes: as for `sharded_vmap`.
+        mesh: as for `sharded_vmap`.
         chunk: number of rows that each device evaluates at once.
 
     Returns:
@@ -128,10 +124,6 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
     A single process passes the entire batch. If there are several processes, each passes and stores only its own rows, and
     all processes pass the same number of rows. The result is the global batch, which begins with the rows of process 0.
-
-    Args:
-        tree: tree of arrays, all with the batch as the leading axis.
-        mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
 
     Raises:
         ModelError: the number of rows of an array is not a multiple of the number of devices of this process.

@@ -52,9 +52,7 @@ class RegressorFunctions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SymbolicRegressor:
-    """Closed form of tau + spring_force = Y(q, qd, qdd) theta, from `Equations.regressor`.
-
-    `str` returns one entry per line, in SymPy's syntax.
+    """Closed form of tau + spring_force = Y(q, qd, qdd) theta, from `Equations.regressor`; `str` returns one entry per line.
 
     Attributes:
         q: joint coordinates [rad or m].
@@ -268,10 +266,7 @@ class Equations:
 
     @property
     def spring_force(self) -> ImmutableMatrix:
-        """Torques d spring_energy / dq with which the drives balance the springs, n x 1 [N m or N].
-
-        In a robot with springs, the drives must supply tau + spring_force.
-        """
+        """Torques d spring_energy / dq, n x 1 [N m or N], which the drives must supply in addition to tau."""
         return ImmutableMatrix([tidy(sympy.diff(self.spring_energy, x)) for x in self.q])
 
     @property
@@ -288,20 +283,18 @@ class Equations:
         return tuple(sorted(found - {*self.q, *self.qd, *self.qdd}, key=lambda x: x.name))
 
     def christoffel(self) -> ImmutableMatrix:
-        """Christoffel-consistent Coriolis matrix C_ij = sum_k Gamma_ijk qd_k [N m s/rad].
+        """Christoffel-consistent Coriolis matrix C_ij = sum_k Gamma_ijk qd_k = d(C qd)/dqd / 2 [N m s/rad].
 
-        Gamma_ijk are the Christoffel symbols of M. The matrix is computed as d(C qd)/dqd / 2, and equals
-        `jaxdyn.coriolis_matrix`. Its product with qd equals C qd.
+        Gamma_ijk are the Christoffel symbols of M. The matrix equals `jaxdyn.coriolis_matrix`.
         """
         force = (self.C * sympy.Matrix(self.qd)).applyfunc(expand)
         return ImmutableMatrix((force.jacobian(sympy.Matrix(self.qd)) / 2).applyfunc(tidy))
 
     def velocity_terms(self) -> dict[tuple[int, int], ImmutableMatrix]:
-        """The velocity terms C qd, grouped by products of joint rates.
+        """The velocity terms C qd, grouped by products of joint rates (see `jaxdyn.dynamics.velocity_products`).
 
-        The result is a dictionary {(j, k): n x 1 coefficients of qd_j qd_k} with j <= k, without products whose coefficients
-        are zero. Joints are counted from 0. Terms with j < k are Coriolis terms, and terms with j = k are centrifugal terms
-        (see `jaxdyn.dynamics.velocity_products`).
+        The result is a dictionary {(j, k): n x 1 coefficients of qd_j qd_k} with j <= k, counted from 0, without zero
+        entries. Terms with j < k are Coriolis terms, and terms with j = k are centrifugal terms.
         """
         force = self.C * sympy.Matrix(self.qd)
         found = {}
@@ -316,14 +309,11 @@ class Equations:
     def regressor(self, known: Sequence[str] = ("g",)) -> SymbolicRegressor:
         """Regressor Y(q, qd, qdd) and minimal parameters theta such that tau + spring_force = Y theta, as in textbooks.
 
-        The entries of M, g and the spring torques are written as sums of independent functions of q, whose coefficients are
-        polynomials in the symbols. Even powers of sines are replaced by cosines, so that different products are independent.
-        Every polynomial that is linearly independent of the previous polynomials becomes a parameter, without its numerical
-        factor.
-
-        The number of parameters is minimal, since the columns of Y are independent functions and the parameters are
-        independent polynomials. For example, the planar elbow has five parameters, or three without gravity (Spong,
-        Hutchinson & Vidyasagar 2020, sec. 6.5).
+        The entries of M, g and the spring torques are written as sums of independent functions of q (even powers of sines are
+        replaced by cosines), whose coefficients are polynomials in the symbols. Every polynomial that is linearly independent
+        of the previous ones becomes a parameter, without its numerical factor. The number of parameters is therefore minimal.
+        For example, the planar elbow has five parameters, or three without gravity (Spong, Hutchinson & Vidyasagar 2020, sec.
+        6.5).
 
         Args:
             known: names of the symbols that remain in Y and do not occur in theta; by default gravity. To reduce the number of
@@ -339,8 +329,7 @@ class Equations:
         """The equations as functions of one state; common subexpressions are computed once.
 
         JAX functions support jit, vmap, and differentiation with respect to the state and the parameters. Their results have
-        the dtype of q. Examples are `jax.vmap(f.tau)(q, qd, qdd)`, and `f.M(q, m1=1.0, l1=0.5)` for equations with the
-        parameters m1 and l1.
+        the dtype of q. An example is `f.M(q, m1=1.0, l1=0.5)` for equations with the parameters m1 and l1.
 
         Raises:
             ModelError: the backend is unknown. The returned functions raise ModelError if parameters are missing or unknown.
@@ -401,24 +390,21 @@ def derive(
     therefore dJ/dt = J' + w_i x J, where J' is the derivative of its components.
 
     The matrix dM/dt - 2 C is skew-symmetric, and C qd equals `coriolis_force`. C equals the Christoffel-consistent
-    `coriolis_matrix`, unless three joints rotate a link about independent axes. `Equations.christoffel` returns the
-    Christoffel-consistent matrix in every case.
+    `coriolis_matrix`, unless three joints rotate a link about independent axes; see `Equations.christoffel`.
 
     The equations include coupled joints and the rotors of a transmission, but not friction. Springs are described
     separately, by `spring_energy` and `spring_force` of the result.
 
     This function is suitable for trees and serial chains with few joints: textbook systems take half a second, three joints
     with general axes one second, and four joints six seconds. Numbers of the chain that are recognised as exact constants,
-    such as 1/2, 981/100, sqrt(2)/2 or pi/3, are replaced by these constants; other numbers retain their digits. Quantities
-    are in SI units.
+    such as 1/2, 981/100, sqrt(2)/2 or pi/3, are replaced by these constants; other numbers retain their digits.
 
     Args:
         leaves: expressions to substitute for numerical parameters of the chain, by leaf name: rotation, translation,
             screw, inertia, armature, gravity, base_pose, springs.stiffness, springs.rest_position, transmission.matrix,
             transmission.rotor_inertia, coupling.matrix or coupling.offset. Each value is either the entire leaf as nested
             lists, with None for entries that keep their numbers, or a dictionary from indices to expressions that replace
-            single entries, such as {"translation": {(1, 0): L1}}. `ten_parameters` builds the row of one link in
-            `inertia`; `textbook_leaves` returns the leaves of textbook systems.
+            single entries, such as {"translation": {(1, 0): L1}}. See `ten_parameters` and `textbook_leaves`.
         coordinates: names of the joint coordinates, for example chain.joint_names; by default q1, q2, ...
         simplify: True to simplify every entry. If False, entries are expanded sums, which takes less time.
 
@@ -529,10 +515,9 @@ def _dummies(name: str, n: int) -> Symbols:
 def textbook_leaves(system: str, joints: int = 2) -> Leaves:
     """Leaves for `derive` that replace the numbers of a chain from `jaxdyn.textbook` with symbols.
 
-    An example is `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`.
-
-    The symbols are positive. They have the names of the arguments of the corresponding function in `jaxdyn.textbook` (m1, l1,
-    lc1, i1, ...), with g for gravity and the following exceptions:
+    An example is `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`. The symbols are positive. They have the
+    names of the arguments of the corresponding function in `jaxdyn.textbook` (m1, l1, lc1, i1, ...), with g for gravity and
+    the following exceptions:
 
     - m, lc, Jl, Jm, r and k stand for mass, com_distance, link_inertia, motor_inertia, gear_ratio and stiffness.
     - The remotely driven elbow has the gear ratios r1 and r2 and the rotor inertias J1 and J2.
@@ -540,7 +525,7 @@ def textbook_leaves(system: str, joints: int = 2) -> Leaves:
       J6.
 
     The inertia of a virtual link remains a number. The systems five_bar and four_bar are those of `linkages.five_bar_chain` and
-    `linkages.four_bar_chain`. Quantities are in SI units.
+    `linkages.four_bar_chain`.
 
     Args:
         system: name of the system: cartesian_two_link, coupled_wrist, elastic_link, five_bar, four_bar, geared_link,

@@ -83,9 +83,9 @@ class GeneratedEquations:
     def c_source(self, prefix: str = "robot") -> str:
         """C99 code of `void robot_tau(const double *q, const double *qd, const double *qdd, double *out)` etc., in SI units.
 
-        Matrices are in row-major order. If the equations contain symbols, each function has an argument `p` before `out`, an
-        array with their values in the order of `parameters`. Quaternions in q must have unit length. The code uses only stack
-        memory, and calls only the functions sin, cos and sqrt.
+        Matrices are in row-major order. If the equations contain symbols, each function has an argument `p` before `out`,
+        with their values in the order of `parameters`. Quaternions in q must have unit length. The code uses only stack
+        memory.
         """
         parts = ["#include <math.h>\n"]
         for name, program in self._programs.items():
@@ -109,11 +109,10 @@ class GeneratedEquations:
         return "\n\n\n".join(parts) + "\n"
 
     def lambdify(self, backend: Backend = "jax") -> Functions:
-        """The programs as functions of one state, like those of `Equations.lambdify`.
+        """The programs as functions of one state, or of batches, like those of `Equations.lambdify`.
 
-        The functions also accept batches, that is, arrays whose last axis is the axis of the state. With JAX, compilation takes
-        seconds to tens of seconds, since every operation is an XLA instruction. In JAX, `jaxdyn.inverse_dynamics` and related
-        functions are faster.
+        With JAX, compilation takes seconds to tens of seconds, since every operation is an XLA instruction, and
+        `jaxdyn.inverse_dynamics` and related functions are faster.
 
         Raises:
             ModelError: the backend is unknown. The functions raise this error if parameters are missing or unknown.
@@ -151,10 +150,9 @@ def generate(chain: Chain, leaves: Leaves | None = None) -> GeneratedEquations:
 
     The functions `inverse_dynamics`, `mass_matrix`, `coriolis_matrix` (the Christoffel-consistent matrix) and `gravity_force`
     are traced with symbols for the state and numbers for the robot, and then decomposed into scalar operations. Repeated
-    operations are computed once, and operations with zeros and ones are removed. Floating bases are supported.
-
-    For the textbook biped with ten joints, tau has 800 operations and C has 4155, whereas `derive` would produce more than a
-    million. Use `derive` to obtain readable formulas. Quantities are in SI units.
+    operations are computed once, and operations with zeros and ones are removed. Floating bases are supported. For the
+    textbook biped with ten joints, tau has 800 operations and C has 4155, whereas `derive`, whose formulas are readable,
+    would produce more than a million.
 
     Args:
         leaves: expressions that replace numbers of the chain, as in `derive`; their symbols become parameters.

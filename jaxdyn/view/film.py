@@ -82,20 +82,10 @@ def plot_torques(
 
 
 def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> Any:
-    """Plot positions over time, one panel per entry of q, with joint limits as dashed lines.
+    """Plot positions q [rad or m] over time [s], one panel per entry of q, with joint limits as dashed lines.
 
-    Limits are not drawn for the entries of quaternion joints, which have none.
-
-    Args:
-        t: times [s].
-        q: positions [rad or m], one row per time.
-        path: file to write, as for `plot_torques`.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        OutputError: the number of rows or columns is wrong, or the file cannot be written.
+    Limits are not drawn for the entries of quaternion joints, which have none. `path`, the result and the errors are those of
+    `plot_torques`.
     """
     times, values = np.asarray(t, float), np.asarray(q, float)
     if values.shape != (len(times), chain.nq):
@@ -222,8 +212,7 @@ def animate(
 
     Raises:
         OutputError: the suffix is neither .gif nor .mp4; ffmpeg is missing or fails; times and positions do not match or are
-            not finite; `fps`, `speed` or `size` is invalid; or the file cannot be written. In all these cases, no file is
-            written.
+            not finite; `fps`, `speed` or `size` is invalid; or the file cannot be written, in which case no file is written.
 
     Cost: about 50 ms per frame.
     """

@@ -190,25 +190,15 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scene:
-    """A robot as parts that move with its links.
-
-    Attributes:
-        chain: the robot.
-        parts: triangles fixed to the links and the base.
-        notes: notes on omitted parts.
-    """
+    """A robot as parts that move with its links: triangles fixed to the links and the base, and notes on omitted parts."""
 
     chain: Chain
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()
 
     def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-        """Poses in the world of the n links, followed by the base, for one or many configurations q.
-
-        The pose of a part is `poses[part.link]`.
-
-        Raises:
-            ModelError: the number of columns of q differs from the number of the robot's positions.
+        """Poses in the world of the n links, followed by the base, for one or many configurations q: that of a part is
+        `poses[part.link]`.
         """
         return link_poses(self.chain, np.asarray(q))
 
@@ -226,9 +216,8 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
     """Build a scene from a robot, with the shapes in its description and the inertia ellipsoids of its links.
 
     For every moving link with a mass, the scene contains the solid ellipsoid of uniform density that has the same mass, centre
-    of mass and inertia. It is initially hidden if the link also has shapes. Shapes on links that are not part of the chain
-    (beyond its `tip`) are omitted. A mesh that cannot be read is omitted and mentioned in the notes; the other shapes of its
-    link are still shown.
+    of mass and inertia; it is initially hidden if the link also has shapes. Shapes on links that are not part of the chain
+    (beyond its `tip`) are omitted, and so is a mesh that cannot be read, with a note.
 
     Args:
         chain: the robot; its inertias may differ from those of the description, for example after an identification.

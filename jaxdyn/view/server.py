@@ -295,17 +295,15 @@ def open_viewer(
 ) -> Viewer:
     """Serve a scene as a web page: a robot with joint sliders, and playback of a motion with its torques.
 
-    The page is served from background threads, so the call returns immediately. Inertia ellipsoids and the lines between joints
-    can be shown and hidden on the page. Sliders of joints without limits range from -pi to pi, or from -1 m to 1 m; quaternion
-    joints have no sliders.
+    The page is served from background threads, so the call returns immediately. Sliders of joints without limits range from
+    -pi to pi, or from -1 m to 1 m; quaternion joints have no sliders.
 
     Args:
         scene: robot to show, as returned by `build_scene`.
         motion: motion to play, as returned by `read_motion`, or a `Motion` constructed from arrays.
         ghost: a second motion of the same robot, shown simultaneously by a transparent robot, for example to compare a
             simulated motion with a measured one.
-        host: address at which the page is served: 127.0.0.1 for this machine only, or 0.0.0.0 for every machine that can reach
-            it.
+        host: 127.0.0.1 for this machine only, or 0.0.0.0 for every machine that can reach it.
         port: port of the page; if it is in use, the next free port.
 
     Raises:
