@@ -1,10 +1,8 @@
-"""File format of exported functions: a zip archive with a JSON description and a program written by `jax.export`.
+"""Export of a function of one robot to a file, and its use without the robot description or the code.
 
-Conversion of trees to plain containers that any process can read, and names of the leaves of trees.
-
-Ahead-of-time export of a function of one robot to a file, which can be used without the robot description or the code.
-
-Loading of exported functions, without robot files, source code or tracing."""
+The file is a zip archive with a JSON description and a program written by `jax.export`, so that any tool can show what it is.
+Trees become plain containers that any process can read.
+"""
 
 import dataclasses
 import hashlib
@@ -84,8 +82,6 @@ def _checksum(description: bytes, program: bytes) -> bytes:
     return hashlib.sha256(description + program).hexdigest().encode()
 
 
-# -- trees
-
 Signature = Sequence[tuple[str, Sequence[int | str], str]]
 
 
@@ -122,8 +118,6 @@ def _name(key: Any) -> str:
         return key.name
     return str(getattr(key, "key", getattr(key, "idx", key)))
 
-
-# -- export
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -223,9 +217,6 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 def _first_lines(error: Exception) -> str:
     text = str(error).strip()
     return text if len(text) < 600 else text[:600] + " ..."
-
-
-# -- load
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

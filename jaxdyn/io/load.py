@@ -133,7 +133,7 @@ def read_geometry(
     if is_mjcf(read_bytes(path)):
         _only_for("URDF", {"packages": packages}, os.fspath(path))
         return geometry_from_mujoco(mjcf.compile_mjcf_file(path), collision=collision)
-    return read_urdf_geometry(path, collision=collision, packages=packages)
+    return read_urdf_geometry(path, collision, packages or {})
 
 
 def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:

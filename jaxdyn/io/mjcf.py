@@ -1,15 +1,10 @@
-"""Detect MuJoCo features that a chain cannot represent, including external forces such as contacts.
-
-The moving links of a compiled MuJoCo model, in MuJoCo's order, with bodies and sites as named frames.
+"""Compiled MuJoCo models, and MJCF files that MuJoCo compiles, as chains.
 
 MuJoCo applies the joints of a body one after the other, in the frame of the body. The screw A_j of joint j is therefore the
 joint's axis through its anchor, and the frame of its link coincides with the frame of the body. Since the body has the pose
 in the file at q = qpos0, the placement M_j of the link at q = 0 contains the factor exp(-[A_j] qpos0). A ball joint rotates
 about its anchor, which is the origin of the frames of its links; a body with another origin becomes a named frame.
-
-Armature, friction, springs and limits of the joints of a compiled MuJoCo model, one row per link.
-
-Convert MJCF files, which MuJoCo reads and compiles, and compiled MuJoCo models to chains."""
+"""
 
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -31,18 +26,8 @@ FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 _JOINT, _JOINT_IN_PARENT = 0, 1  # mjtTrn
 
 # features that the user may ignore by name
-FEATURES = (
-    "actuators",
-    "equality",
-    "flex",
-    "fluid",
-    "free_joint",
-    "gravcomp",
-    "plugin",
-    "polynomial",
-    "quaternion_spring",
-    "tendon",
-)
+FEATURES = ("actuators", "equality", "flex", "fluid", "free_joint", "gravcomp", "plugin", "polynomial")
+FEATURES += ("quaternion_spring", "tendon")
 # features omitted with a warning: external forces, and properties of free bodies in world axes
 OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
@@ -189,8 +174,6 @@ def _may_touch(model: Any) -> bool:
     return False
 
 
-# -- tree
-
 _TWIST = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 
@@ -330,9 +313,6 @@ def _check_places(model: Any) -> None:
                     )
 
 
-# -- drives
-
-
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     """Compute the chain's leaves for drives, springs and limits, by name.
 
@@ -395,8 +375,6 @@ def _efforts(model: Any) -> np.ndarray:
     own = np.where(model.jnt_actfrclimited != 0, np.abs(model.jnt_actfrcrange).max(1, initial=0), np.inf)
     return np.minimum(effort, own)
 
-
-# -- read
 
 Gravity = ArrayLike | Sequence[float] | None
 
@@ -496,6 +474,7 @@ def chain_of(
         )
     if not model.njnt:
         raise ModelError(f"{source}: no body has a joint; a robot needs at least one")
+    own = np.zeros(3) if disabled(model, "GRAVITY") else np.array(model.opt.gravity)
     try:
         tree = tree_of(model)
         chain = build_chain(
@@ -504,7 +483,7 @@ def chain_of(
                 "translation": [link.placement[:3, 3] for link in tree.links],
                 "screw": [link.screw for link in tree.links],
                 "inertia": tree.inertia,
-                "gravity": _gravity(model) if gravity is None else np.asarray(gravity, float),
+                "gravity": np.asarray(own if gravity is None else gravity, float),
                 "friction.coulomb_velocity": coulomb_velocity,
                 **drives(model, tree.links),
             },
@@ -526,7 +505,3 @@ def chain_of(
     if without := [acting[key] for key in sorted(acting)] + left_out(model):
         warn(f"{source}: omitted: {'; '.join(without)}")
     return chain
-
-
-def _gravity(model: Any) -> np.ndarray:
-    return np.zeros(3) if disabled(model, "GRAVITY") else np.array(model.opt.gravity)

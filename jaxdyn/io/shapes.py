@@ -1,12 +1,4 @@
-"""Read triangle meshes with the optional dependency trimesh.
-
-Geometry from a robot description: shapes on the links.
-
-Compute link inertias from the shapes in a robot description, for files without inertias.
-
-Geometry in a URDF: `<visual>` and `<collision>` shapes with their poses, colours and mesh files.
-
-Geometry of a compiled MuJoCo model: geoms with their poses, colours and meshes."""
+"""Shapes on the links of a robot description: read from URDF and MuJoCo, and their inertias, for files without inertias."""
 
 import dataclasses
 import os
@@ -58,8 +50,6 @@ def _mesh_colour(mesh) -> Colour | None:
     return float(red), float(green), float(blue), float(opacity)
 
 
-# -- geometry
-
 Kind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh"]
 
 
@@ -83,12 +73,9 @@ class Geometry:
     kind: Kind
     pose: Float[np.ndarray, "4 4"]
     size: tuple[float, float, float]
-    colour: tuple[float, float, float, float] | None = None
+    colour: Colour | None = None
     file: Path | None = None
-    triangles: tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]] | None = None
-
-
-# -- shapes
+    triangles: Surface | None = None
 
 
 def with_inertias_of_shapes(
@@ -134,7 +121,7 @@ def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
     """Compute the ten inertial parameters of a shape in the frame of its link."""
     x, y, z = shape.size
     if shape.kind == "mesh":
-        surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(_file(shape))]
+        surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(mesh_file(shape))]
         scale = np.ones(3) if shape.triangles is not None else np.array(shape.size)
         bodies = [_mesh(shape, vertices * scale, faces, density, pose) for vertices, faces in surfaces]
         return np.sum(bodies, axis=0)
@@ -149,7 +136,7 @@ def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
     return np.asarray(getattr(solids, shape.kind)(density * volume, *sizes, pose=pose))
 
 
-def _file(shape: Geometry):
+def mesh_file(shape: Geometry) -> Path:
     if shape.file is None:
         raise ModelError(f"the mesh of link {shape.link!r} has neither a file nor triangles")
     return shape.file
@@ -164,16 +151,11 @@ def _mesh(shape: Geometry, vertices: np.ndarray, faces: np.ndarray, density: flo
     return body
 
 
-# -- geometry
-
 _GREY = (0.7, 0.7, 0.7, 1.0)
 
 
 def read_urdf_geometry(
-    path: str | os.PathLike[str],
-    *,
-    collision: bool = False,
-    packages: Mapping[str, str | os.PathLike[str]] | None = None,
+    path: str | os.PathLike[str], collision: bool, packages: Mapping[str, str | os.PathLike[str]]
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """Read the `<visual>` or `<collision>` shapes of all links in a URDF file, with notes on shapes that cannot be drawn."""
     robot = parse_robot(read_bytes(path), os.fspath(path))
@@ -182,7 +164,7 @@ def read_urdf_geometry(
     notes: list[str] = []
     for name, link in robot.links.items():
         for node in link.node.findall("collision" if collision else "visual"):
-            shape, note = _shape(node, name, Path(path), packages or {})  # type: ignore[arg-type]
+            shape, note = _shape(node, name, Path(path), packages)  # type: ignore[arg-type]
             if note:
                 notes.append(note)
             if shape is not None:
@@ -250,7 +232,7 @@ def _places(package: str, folder: Path, packages: Mapping[str, str | os.PathLike
         yield Path(root) / "share" / package
 
 
-def _named_colours(root: Node) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
+def _named_colours(root: Node) -> Iterator[tuple[str, Colour]]:
     """Iterate over the names and colours of all named materials in the file that have a colour."""
     for node in root.iter("material"):
         colour = node.find("color")
@@ -258,9 +240,7 @@ def _named_colours(root: Node) -> Iterator[tuple[str, tuple[float, float, float,
             yield str(node.get("name")), _rgba(colour)  # type: ignore[arg-type]
 
 
-def _colour(
-    node: Node, palette: Mapping[str, tuple[float, float, float, float]]
-) -> tuple[float, float, float, float] | None:
+def _colour(node: Node, palette: Mapping[str, Colour]) -> Colour | None:
     material = node.find("material")
     if material is None:
         return None
@@ -268,12 +248,10 @@ def _colour(
     return palette.get(material.get("name", "")) if colour is None else _rgba(colour)  # type: ignore[arg-type]
 
 
-def _rgba(node: Node) -> tuple[float, float, float, float]:
+def _rgba(node: Node) -> Colour:
     values = np.clip(numbers(node, "rgba", 4, "a material", _GREY), 0.0, 1.0)
     return float(values[0]), float(values[1]), float(values[2]), float(values[3])
 
-
-# -- geometry
 
 _SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
 _DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, which is replaced by the colour of its material, if any
@@ -345,7 +323,7 @@ def _triangles(model: Any, mesh: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[face : face + faces], int)
 
 
-def _geom_colour(model: Any, geom: int) -> tuple[float, float, float, float]:
+def _geom_colour(model: Any, geom: int) -> Colour:
     rgba, material = model.geom_rgba[geom], int(model.geom_matid[geom])
     if material >= 0 and np.allclose(rgba, _DEFAULT):
         rgba = model.mat_rgba[material]

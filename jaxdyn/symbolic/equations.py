@@ -1,14 +1,12 @@
-"""The regressor in closed form, with a minimal set of parameters.
+"""The equations of motion in closed form: `derive` them from a chain, and print, evaluate or decompose the `Equations`.
 
-`Equations`: the terms of the equations of motion as expressions, as text, and as NumPy or JAX functions.
-
-The equations of motion of a small chain in closed form, from the Jacobians of its links.
-
-Textbook systems with symbols instead of numbers."""
+The terms follow from the Jacobians of the links; `Equations.regressor` finds a minimal set of parameters; `textbook_leaves` are
+symbols for the numbers of textbook systems.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import sympy
@@ -30,9 +28,6 @@ from .expressions import (
     ten_parameters,
     tidy,
 )
-
-if TYPE_CHECKING:
-    pass
 
 Polynomial = dict[Any, Any]  # coefficients by monomial in the symbols
 Parts = dict[Any, Polynomial]  # polynomial coefficients by function of the state
@@ -80,32 +75,15 @@ class SymbolicRegressor:
         by_name = lambda found: tuple(sorted(found, key=lambda x: x.name))
         known = by_name(self.Y.free_symbols - {x for state in states for x in state})
         letters = by_name(self.theta.free_symbols)
-        values = sympy.lambdify(letters, [sympy.N(x, 17) for x in self.theta], modules=backend)
-
-        def theta(**given: Any) -> Any:
-            if set(given) != {x.name for x in letters}:
-                raise ModelError(
-                    f"theta requires values for exactly these symbols: {', '.join(x.name for x in letters)}"
-                )
-            found = values(*(given[x.name] for x in letters))
-            return _array(backend, found)
-
-        return RegressorFunctions(function_of(self.Y, self.Y.shape, states, known, backend), theta)
+        return RegressorFunctions(
+            function_of(self.Y, self.Y.shape, states, known, backend),
+            function_of(self.theta, (len(self.theta),), (), letters, backend),
+        )
 
     def __str__(self) -> str:
         rows, columns = self.Y.shape
         lines = [f"Y{i + 1}{j + 1} = {self.Y[i, j]}" for i in range(rows) for j in range(columns)]
         return "\n".join([*lines, *(f"theta{j + 1} = {x}" for j, x in enumerate(self.theta.flat()))])
-
-
-def _array(backend: str, found: Sequence[Any]) -> Any:
-    if backend == "numpy":
-        import numpy as np
-
-        return np.asarray(found, float)
-    import jax.numpy as jnp
-
-    return jnp.stack([jnp.asarray(x, float) for x in found])
 
 
 def regressor_of(equations: "Equations", known: Sequence[str]) -> SymbolicRegressor:
@@ -212,9 +190,6 @@ class _Basis:
             for k, x in enumerate(own):
                 shares[k] += factor * x
         return rest, shares
-
-
-# -- equations
 
 
 class Functions(NamedTuple):
@@ -369,8 +344,6 @@ class Equations:
         return "\n".join([*lines, *(f"k{at(i)} = {x}" for i, x in enumerate(springs) if any(springs))])
 
 
-# -- closed form
-
 Symbols = tuple[Symbol, ...]
 
 
@@ -509,9 +482,6 @@ def _dummies(name: str, n: int) -> Symbols:
     return tuple(sympy.Dummy(f"{name}{i + 1}", real=True) for i in range(n))
 
 
-# -- systems
-
-
 def textbook_leaves(system: str, joints: int = 2) -> Leaves:
     """Leaves for `derive` that replace the numbers of a chain from `jaxdyn.textbook` with symbols.
 
@@ -543,131 +513,97 @@ def textbook_leaves(system: str, joints: int = 2) -> Leaves:
     return _SYSTEMS[system]()
 
 
-def _letters(names: str) -> list[Symbol]:
-    return [Symbol(name, positive=True) for name in names.split()]
+class _Letters:
+    """Positive symbols as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return Symbol(name, positive=True)
+
+    def body(self, k: int) -> tuple[Any, Any, Any]:
+        """Mass, distance of the centre of mass, and moment of inertia of body k."""
+        return getattr(self, f"m{k}"), getattr(self, f"lc{k}"), getattr(self, f"i{k}")
 
 
-def _planar_2r() -> Leaves:
-    m1, m2, l1, l2, g = _letters("m1 m2 l1 l2 g")
-    return _planar([_along_x(m1, l1, 0), _along_x(m2, l2, 0)], {(1, 0): l1}, g)
-
-
-def _planar_elbow() -> Leaves:
-    m1, m2, l1, lc1, lc2, i1, i2, g = _letters("m1 m2 l1 lc1 lc2 i1 i2 g")
-    return _planar([_along_x(m1, lc1, i1), _along_x(m2, lc2, i2)], {(1, 0): l1}, g)
-
-
-def _remotely_driven_elbow() -> Leaves:
-    r1, r2, j1, j2 = _letters("r1 r2 J1 J2")
-    motors = {"transmission.matrix": {(0, 0): r1, (1, 0): r2, (1, 1): r2}, "transmission.rotor_inertia": [j1, j2]}
-    return {**_planar_elbow(), **motors}
-
-
-def _five_bar() -> Leaves:
-    l1, l2, g = _letters("l1 l2 g")
-    rows = [_along_x(m, sign * lc, i) for (m, lc, i), sign in zip(_bodies(4), (1, 1, 1, -1), strict=True)]
-    return _planar(rows, {(2, 0): l2, (3, 0): l1}, g)
-
-
-def _four_bar() -> Leaves:
-    l1, l3, g = _letters("l1 l3 g")
-    return _planar([_along_x(*body) for body in _bodies(4)], {(1, 0): l1, (3, 0): l3}, g)
-
-
-def _bodies(count: int) -> list[list[Symbol]]:
-    return [_letters(f"m{k} lc{k} i{k}") for k in range(1, count + 1)]
+_OF = _Letters()
 
 
 def _along_x(mass: Any, com: Any, moment: Any) -> list[Expr]:
     return ten_parameters(mass, [com, 0, 0], [0, moment, moment])
 
 
-def _planar(rows: Sequence[list[Expr]], translation: dict[tuple[int, int], Any], g: Symbol) -> Leaves:
-    return {"translation": translation, "inertia": list(rows), "gravity": {1: -g}}
-
-
-def _cartesian_two_link() -> Leaves:
-    m1, m2, g = _letters("m1 m2 g")
-    return {"inertia": [ten_parameters(m, [0, 0, 0]) for m in (m1, m2)], "gravity": {2: -g}}
-
-
-def _hanging() -> Leaves:
-    m, lc, jl, g = _letters("m lc Jl g")
-    central = jl - m * lc**2  # link_inertia is about the joint axis
-    return {"inertia": [ten_parameters(m, [0, 0, -lc], [central, central, 0])], "gravity": {2: -g}}
-
-
-def _single_link() -> Leaves:
-    jm, r = _letters("Jm r")
-    return {**_hanging(), "armature": [r**2 * jm]}
-
-
-def _geared_link() -> Leaves:
-    jm, r = _letters("Jm r")
-    return {**_hanging(), "transmission.matrix": [[r]], "transmission.rotor_inertia": [jm]}
-
-
-def _elastic_link() -> Leaves:
-    jm, r, k = _letters("Jm r k")
-    link = _hanging()
-    return {
-        **link,
-        "inertia": [*link["inertia"], 10 * [None]],
-        "transmission.matrix": [[r, -r]],
-        "transmission.rotor_inertia": [jm],
-        "springs.stiffness": {1: k},
-    }
-
-
-def _spherical_rrp() -> Leaves:
-    m1, m2, lc1, i1, i2, g = _letters("m1 m2 lc1 i1 i2 g")
-    return {"inertia": [10 * [None], _along_x(m1, lc1, i1), _along_x(m2, 0, i2)], "gravity": {2: -g}}
-
-
-def _pendulum_3dof() -> Leaves:
-    m1, m2, l1, lc1, lc2, i1, i2, g = _letters("m1 m2 l1 lc1 lc2 i1 i2 g")
-    rows = [10 * [None], _down(m1, lc1, i1), _down(m2, lc2, i2)]
-    return {"translation": {(2, 2): -l1}, "inertia": rows, "gravity": {2: -g}}
-
-
-def _pendulum(joints: int) -> Leaves:
-    (g,) = _letters("g")
-    offsets = {(k, 2): -_letters(f"l{k}")[0] for k in range(1, joints)}
-    return {"translation": offsets, "inertia": [_down(*body) for body in _bodies(joints)], "gravity": {2: -g}}
-
-
 def _down(mass: Any, com: Any, moment: Any) -> list[Expr]:
     return ten_parameters(mass, [0, 0, -com], [moment, moment, 0])
 
 
+def _planar(rows: Sequence[list[Expr]], translation: dict[tuple[int, int], Any]) -> Leaves:
+    return {"translation": translation, "inertia": list(rows), "gravity": {1: -_OF.g}}
+
+
+def _planar_elbow() -> Leaves:
+    return _planar([_along_x(*_OF.body(k)) for k in (1, 2)], {(1, 0): _OF.l1})
+
+
+def _remotely_driven_elbow() -> Leaves:
+    ratios = {(0, 0): _OF.r1, (1, 0): _OF.r2, (1, 1): _OF.r2}
+    return {**_planar_elbow(), "transmission.matrix": ratios, "transmission.rotor_inertia": [_OF.J1, _OF.J2]}
+
+
+def _five_bar() -> Leaves:
+    bodies = ((m, sign * lc, i) for (m, lc, i), sign in zip(map(_OF.body, range(1, 5)), (1, 1, 1, -1), strict=True))
+    return _planar([_along_x(*body) for body in bodies], {(2, 0): _OF.l2, (3, 0): _OF.l1})
+
+
+def _hanging(**more: Any) -> Leaves:
+    central = _OF.Jl - _OF.m * _OF.lc**2  # link_inertia is about the joint axis
+    return {"inertia": [_down(_OF.m, _OF.lc, central)], "gravity": {2: -_OF.g}, **more}
+
+
+def _elastic_link() -> Leaves:
+    motor = {"transmission.matrix": [[_OF.r, -_OF.r]], "transmission.rotor_inertia": [_OF.Jm]}
+    return {**_hanging(), "inertia": [*_hanging()["inertia"], 10 * [None]], **motor, "springs.stiffness": {1: _OF.k}}
+
+
+def _pendulum(joints: int) -> Leaves:
+    offsets = {(k, 2): -getattr(_OF, f"l{k}") for k in range(1, joints)}
+    rows = [_down(*_OF.body(k)) for k in range(1, joints + 1)]
+    return {"translation": offsets, "inertia": rows, "gravity": {2: -_OF.g}}
+
+
+def _pendulum_3dof() -> Leaves:
+    rows = [10 * [None], _down(*_OF.body(1)), _down(*_OF.body(2))]
+    return {"translation": {(2, 2): -_OF.l1}, "inertia": rows, "gravity": {2: -_OF.g}}
+
+
 def _coupled_wrist() -> Leaves:
-    (g,) = _letters("g")
     rows = []
-    for k, sign in ((1, -1), (2, 1), (3, 1)):
-        m, d = _letters(f"m{k} d{k}")
+    for m, d, sign in ((_OF.m1, _OF.d1, -1), (_OF.m2, _OF.d2, 1), (_OF.m3, _OF.d3, 1)):
         along: Any = np.array([sympy.Rational(1, 10), 0, sign], object)
         across: Any = sympy.eye(3) - sympy.Matrix(np.outer(along, along)) / (along @ along)
         rows.append(ten_parameters(m, list(d * along), m * d**2 / 5 * across))
-    r4, r5, r6, *rotors = _letters("r4 r5 r6 J4 J5 J6")
-    return {
-        "inertia": rows,
-        "gravity": {2: -g},
-        "transmission.matrix": [[r4, 0, 0], [0, r5, 0], [0, r6, r6]],
-        "transmission.rotor_inertia": rotors,
-    }
+    ratios = [[_OF.r4, 0, 0], [0, _OF.r5, 0], [0, _OF.r6, _OF.r6]]
+    motors = {"transmission.matrix": ratios, "transmission.rotor_inertia": [_OF.J4, _OF.J5, _OF.J6]}
+    return {"inertia": rows, "gravity": {2: -_OF.g}, **motors}
 
 
 _SYSTEMS: dict[str, Callable[[], Leaves]] = {
-    "cartesian_two_link": _cartesian_two_link,
+    "cartesian_two_link": lambda: {
+        "inertia": [ten_parameters(m, [0, 0, 0]) for m in (_OF.m1, _OF.m2)],
+        "gravity": {2: -_OF.g},
+    },
     "coupled_wrist": _coupled_wrist,
     "elastic_link": _elastic_link,
     "five_bar": _five_bar,
-    "four_bar": _four_bar,
-    "geared_link": _geared_link,
+    "four_bar": lambda: _planar([_along_x(*_OF.body(k)) for k in range(1, 5)], {(1, 0): _OF.l1, (3, 0): _OF.l3}),
+    "geared_link": lambda: _hanging(**{"transmission.matrix": [[_OF.r]], "transmission.rotor_inertia": [_OF.Jm]}),
     "pendulum_3dof": _pendulum_3dof,
-    "planar_2r_point_masses": _planar_2r,
+    "planar_2r_point_masses": lambda: _planar(
+        [_along_x(_OF.m1, _OF.l1, 0), _along_x(_OF.m2, _OF.l2, 0)], {(1, 0): _OF.l1}
+    ),
     "planar_elbow": _planar_elbow,
     "remotely_driven_elbow": _remotely_driven_elbow,
-    "single_link": _single_link,
-    "spherical_rrp": _spherical_rrp,
+    "single_link": lambda: _hanging(armature=[_OF.r**2 * _OF.Jm]),
+    "spherical_rrp": lambda: {
+        "inertia": [10 * [None], _along_x(*_OF.body(1)), _along_x(_OF.m2, 0, _OF.i2)],
+        "gravity": {2: -_OF.g},
+    },
 }

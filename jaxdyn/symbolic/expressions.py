@@ -1,16 +1,9 @@
-"""Matrices of expressions as NumPy or JAX functions.
+"""Expressions: exact constants instead of floats, simplified sines and cosines, the leaves of a chain, functions and LaTeX.
 
-Recognition of exact constants in floating-point numbers.
-
-Fast simplification of polynomials in sines and cosines of joint angles, as in the equations of a chain.
-
-Unlike SymPy's `trigsimp`, these functions do not search for the simplest form. Angles of joints with parallel axes are added
-during the recursion, while expressions are short (`merge`). The entries of M, C and g are reduced modulo s^2 + c^2 = 1 to a
-normal form (`tidy`), in which every expression that vanishes is 0.
-
-The leaves of a chain as SymPy matrices: exact constants, or expressions that replace them.
-
-Equations as LaTeX, with sines and cosines abbreviated as in textbooks."""
+Unlike SymPy's `trigsimp`, the simplification does not search for the simplest form. Angles of joints with parallel axes are
+added during the recursion, while expressions are short (`merge`). The entries of M, C and g are reduced modulo s^2 + c^2 = 1
+to a normal form (`tidy`), in which every expression that vanishes is 0.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -53,22 +46,18 @@ def function_of(
         arrays = [xp.asarray(x) for x in arguments]
         if any(x.shape != (len(state),) for x, state in zip(arrays, states, strict=True)):
             raise ModelError(f"the state has shapes {[x.shape for x in arrays]}, but there are {len(states[0])} joints")
-        dtype = xp.result_type(arrays[0], 0.0)
+        dtype = xp.result_type(*arrays[:1], 0.0)
         found = evaluate(*(x[i] for x in arrays for i in range(x.shape[0])), *(values[name] for name in names))
         return xp.stack([xp.asarray(x, dtype) for x in found]).reshape(shape)
 
     return function
 
 
-# -- constants
-
+# largest denominator of an exact constant; larger ones indicate measured numbers, which are printed as decimals
 LONGEST = 10**12
-"""Largest denominator of an exact constant. Larger denominators indicate measured numbers, which are printed as decimals."""
-
-_DIGITS = 7
-_DENOMINATOR = 1000
-_PI_DENOMINATOR = 60
-_SQUARE_DENOMINATOR = 200
+# A float is read as a short decimal, a fraction, a fraction of pi or the root of a fraction only if its digits or denominator
+# do not exceed these numbers. With larger ones, a measured number would be mistaken for such a constant.
+_DIGITS, _DENOMINATOR, _PI_DENOMINATOR, _SQUARE_DENOMINATOR = 7, 1000, 60, 200
 
 
 def exact(x: np.floating) -> sympy.Expr:
@@ -122,10 +111,8 @@ def _rational(x: Fraction) -> sympy.Expr:
     return sympy.Rational(x.numerator, x.denominator)
 
 
-# -- trigonometry
-
+# maximum number of terms of a sum that is factored; factoring longer sums is slow, and few of them have a factor
 _FACTORED = 24
-"""Maximum number of terms of a sum that is factored; factoring longer sums is slow, and few of them have a factor."""
 
 
 def expand(x: Any) -> Expr:
@@ -262,8 +249,6 @@ def _factored(x: Expr) -> Expr:
     exactly = not x.has(sympy.Float) and all(r.q <= LONGEST for r in x.atoms(sympy.Rational))
     return sympy.factor(x) if exactly and len(sympy.Add.make_args(x)) <= _FACTORED else x
 
-
-# -- leaves
 
 Leaves = Mapping[str, Any]
 LINKS = ("rotation", "translation", "screw", "inertia")
@@ -431,9 +416,6 @@ def _neat(x: Expr) -> Expr:
 def skew(x: Any) -> Matrix:
     """Skew-symmetric matrix [x] with [x] y = x cross y."""
     return Matrix([[0, -x[2], x[1]], [x[2], 0, -x[0]], [-x[1], x[0], 0]])
-
-
-# -- printing
 
 
 class _Short(LatexPrinter):

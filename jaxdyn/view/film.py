@@ -1,6 +1,4 @@
-"""Plots of positions and torques over time, with their limits.
-
-Animations of a robot as a stick figure in space, written to a GIF or an MP4 file."""
+"""Pictures of a motion: plots of positions and torques over time with their limits, and animations as a stick figure."""
 
 import contextlib
 import io
@@ -57,8 +55,7 @@ def plot_torques(
     if values.ndim != 2 or values.shape[1] != chain.nv or len(values) not in (len(times), len(times) - 1):
         raise OutputError(
             f"torques have shape {values.shape}, but there are {len(times)} time stamps and {chain.nv} coordinates; "
-            "pass one row per time, or "
-            "one per step, with one column per coordinate"
+            "pass one row per time, or one per step, with one column per coordinate"
         )
     bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
     units = _units(chain, "N m", "N")
@@ -170,15 +167,13 @@ def _saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
     return figure
 
 
-# -- film
-
 _BONE, _JOINT, _TRACE = "#30475e", "#f28e2b", "#59a14f"
 
 
 def animate(
     chain: Chain,
-    t: Float[Array, " N"] | Float[np.ndarray, " N"],
-    q: Float[Array, "rows nq"] | Float[np.ndarray, "rows nq"],
+    t: Row,
+    q: Rows,
     path: str | os.PathLike[str],
     *,
     fps: float = 20.0,
@@ -253,15 +248,15 @@ def _pictures(
 ) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
     poses = link_poses(chain, q)
     lines = line_ends(poses, skeleton(chain))
     bodies = [part for part in build_scene(chain).parts if part.group == "inertia"] if ellipsoids else []
     dpi = 100
-    figure = Figure(
-        figsize=((size[0] + 0.01) / dpi, (size[1] + 0.01) / dpi), dpi=dpi
-    )  # matplotlib truncates to whole pixels
+    inches = [(x + 0.01) / dpi for x in size]  # matplotlib truncates to whole pixels
+    figure = Figure(figsize=(inches[0], inches[1]), dpi=dpi)
     canvas = FigureCanvasAgg(figure)
     axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
     axes.view_init(*direction)
@@ -278,7 +273,7 @@ def _pictures(
     axes.tick_params(labelsize=7, pad=-2)
     for x in "xyz":
         getattr(axes, f"{x}axis").pane.set_facecolor((0.97, 0.97, 0.98, 1.0))
-        getattr(axes, f"{x}axis").set_major_locator(_few_ticks())
+        getattr(axes, f"{x}axis").set_major_locator(MaxNLocator(4))
     clock = axes.text2D(0.03, 0.95, "", transform=axes.transAxes, fontsize=9)
     bones: list[Any] = [
         axes.plot([], [], [], color=_BONE, linewidth=3, solid_capstyle="round", zorder=3)[0] for _ in lines[0]
@@ -303,12 +298,6 @@ def _pictures(
         clock.set_text(f"{times[k] - times[0]:.2f} s")
         canvas.draw()
         yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
-
-
-def _few_ticks():
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(4)
 
 
 def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) -> bytes:

@@ -1,10 +1,7 @@
-"""Limits of a robot's coordinates, for sliders and plots.
+"""A robot as data for rendering: triangles fixed to its links, lines from joint to joint, a camera and a ground plane.
 
-Triangulated surfaces of simple bodies: vertices (V, 3), and vertex indices (F, 3) of faces, anticlockwise from outside.
-
-A robot as data for rendering: triangles fixed to its links, and lines from joint to joint.
-
-Position of the camera and height of the ground, derived from the space that a robot occupies."""
+Also the limits of its coordinates, for sliders and plots, and the positions of a motion between its samples.
+"""
 
 import dataclasses
 import functools
@@ -20,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ..errors import ModelError
 from ..io.motion import coordinate_names
-from ..io.shapes import Geometry, Surface, read_mesh
+from ..io.shapes import Colour, Geometry, Surface, mesh_file, read_mesh
 from ..model.chain import Chain, frame_index
 from ..model.compiled import layout, turning_joints
 from ..model.configuration import difference, integrate, neutral_configuration
@@ -71,9 +68,6 @@ def effort_limits(chain: Chain) -> Float[np.ndarray, " nv"]:
     return np.where(plain, limits[own] * np.abs(matrix).max(axis=0), np.inf)
 
 
-# -- triangles
-
-
 def box(size: tuple[float, float, float]) -> Surface:
     """A box with these edge lengths along x, y and z, centred at the origin."""
     corners = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
@@ -113,14 +107,8 @@ def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
     """The surface of revolution about z of an outline, given as points (radius, height) from the lowest to the highest."""
     angle = np.linspace(0.0, 2 * np.pi, around, endpoint=False)
     rings = outline[1:-1]
-    vertices = np.stack(
-        [
-            rings[:, :1] * np.cos(angle),
-            rings[:, :1] * np.sin(angle),
-            np.broadcast_to(rings[:, 1:], (len(rings), around)),
-        ],
-        axis=2,
-    ).reshape(-1, 3)
+    radius, height = rings[:, :1], np.broadcast_to(rings[:, 1:], (len(rings), around))
+    vertices = np.stack([radius * np.cos(angle), radius * np.sin(angle), height], axis=2).reshape(-1, 3)
     ends = [[0.0, 0.0, outline[0, 1]], [0.0, 0.0, outline[-1, 1]]]
     here, there = np.arange(around), (np.arange(around) + 1) % around
     low, high = len(vertices), len(vertices) + 1
@@ -158,9 +146,6 @@ def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 
     return vertices[faces.reshape(-1)[one]], split.reshape(-1, 3)
 
 
-# -- scene
-
-Colour = tuple[float, float, float, float]
 _GREY: Colour = (0.75, 0.75, 0.77, 1.0)
 _LINKS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#edc948", "#9c755f")
 
@@ -284,24 +269,13 @@ def _between(chain: Chain, q0: Array, q1: Array, share: Array) -> Array:
 
 def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
     x, _, z = shape.size
-    if shape.kind == "box":
-        return [(box(shape.size), None)]
-    if shape.kind == "cylinder":
-        return [(cylinder(x, z), None)]
-    if shape.kind == "capsule":
-        return [(capsule(x, z), None)]
-    if shape.kind in ("sphere", "ellipsoid"):
-        return [(ellipsoid(shape.size), None)]
-    if shape.triangles is None:
-        assert shape.file is not None
-        found = read_mesh(shape.file)
-    else:
-        found = [(shape.triangles, None)]
-    surfaces = []
-    for (vertices, faces), colour in found:
-        mirrored = np.prod(shape.size) < 0  # for example a left hand that reuses the mesh of the right hand
-        surfaces.append(((vertices * np.asarray(shape.size), faces[:, ::-1] if mirrored else faces), colour))
-    return surfaces
+    if shape.kind in ("cylinder", "capsule"):
+        return [((cylinder if shape.kind == "cylinder" else capsule)(x, z), None)]
+    if shape.kind != "mesh":
+        return [((box if shape.kind == "box" else ellipsoid)(shape.size), None)]
+    found = [(shape.triangles, None)] if shape.triangles is not None else read_mesh(mesh_file(shape))
+    turn = -1 if np.prod(shape.size) < 0 else 1  # for example a left hand that reuses the mesh of the right hand
+    return [((vertices * np.asarray(shape.size), faces[:, ::turn]), colour) for (vertices, faces), colour in found]
 
 
 def _placed(surface: Surface, pose: np.ndarray) -> Surface:
@@ -313,8 +287,6 @@ def _rgb(colour: str) -> tuple[float, float, float]:
     red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
     return red, green, blue
 
-
-# -- framing
 
 FIELD_OF_VIEW = np.radians(40.0)
 _FROM = np.array([1.6, -2.0, 1.1]) / np.linalg.norm([1.6, -2.0, 1.1])
