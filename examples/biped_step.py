@@ -128,7 +128,7 @@ for name, sole in soles.items():
     solution = plan(*sole)
     assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED, solution.message
     reference = sampled(solution.trajectory)
-    wrench, zmp = standing(reference.q, reference.v, reference.a)
+    wrench, zmp = standing(reference.q, reference.qd, reference.qdd)
     outside = jnp.maximum(heel - zmp, zmp - toe).max()
     sideways = jnp.hypot(wrench[:, 3], wrench[:, 4])
     print(f"{name}: {solution.message} after {solution.iterations} iterations, cost {solution.cost:.4f}")

@@ -217,7 +217,7 @@ def test_the_elbow_arm_against_its_closed_form():
         v = v + dt * np.linalg.solve(mass, tau - coriolis @ v - weights)
         q = q + dt * v
         expected.append(np.concatenate([q, v, tau]))
-    got = np.concatenate([motion.q, motion.v, motion.tau], axis=1)[1:]
+    got = np.concatenate([motion.q, motion.qd, motion.tau], axis=1)[1:]
     assert relative(got, np.array(expected)) < 1e-9
 
 
@@ -258,7 +258,7 @@ def test_estimates_stay_possible_bodies_however_violent_the_gradient(kind):
 
 def simulated(controller, truth, model, reference, dt, steps, watch):
     start = reference(jnp.zeros(()))
-    first = (start.q + 0.05, start.v, controller.start(model))
+    first = (start.q + 0.05, start.qd, controller.start(model))
     return runge_kutta(closed_loop(controller, truth, model, reference), first, dt, steps, watch)
 
 
@@ -330,7 +330,7 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
         )
         wanted = jax.vmap(reference)(motion.t)
         value = lambda *x: lyapunov(controller, truth, model, *x)
-        values = jax.vmap(value)(motion.q, motion.v, motion.state, wanted)
+        values = jax.vmap(value)(motion.q, motion.qd, motion.state, wanted)
         last = controller.estimate(model, jax.tree.map(lambda x: x[-1], motion.state))
         return wanted.q - motion.q, values, last
 

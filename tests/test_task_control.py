@@ -309,6 +309,6 @@ def test_a_panda_passes_through_a_singularity(panda):
 
     motion = run(q)
     status, conditioning, error = motion.state
-    assert np.isfinite(motion.q).all() and np.abs(motion.v).max() < 6 and np.abs(motion.tau).max() < 150
+    assert np.isfinite(motion.q).all() and np.abs(motion.qd).max() < 6 and np.abs(motion.tau).max() < 150
     assert 0.3 < (np.asarray(status) == jaxdyn.control.TaskStatus.DAMPED).mean() < 0.6 and conditioning.min() < 1e-5
     assert np.linalg.norm(error[-1]) < 0.01

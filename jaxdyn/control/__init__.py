@@ -1,6 +1,10 @@
 """Controllers, references, observers, adaptation laws, and simulation under a controller."""
 
 from .._exports import publish as _publish
+from ..simulation.rollout import (
+    ControlledMotion as ControlledMotion,
+    controlled_rollout as controlled_rollout,
+)
 from .adaptive import (
     Adaptation as Adaptation,
     AdaptiveControl as AdaptiveControl,
@@ -26,10 +30,6 @@ from .observer import (
     MomentumObserver as MomentumObserver,
     ObserverState as ObserverState,
     collision_threshold as collision_threshold,
-)
-from .simulate import (
-    ControlledMotion as ControlledMotion,
-    controlled_rollout as controlled_rollout,
 )
 from .task_space import (
     Spring as Spring,

@@ -1,19 +1,9 @@
-"""Adaptation laws for inertial parameters: gradient flows of the ten parameters of each link.
+"""Adaptive control (Slotine & Li 1987), and the laws by which its estimates of inertias, friction and armature adapt.
 
-Each law performs steepest descent, in its own metric, on the power s^T Y (pi - pi_true) that parameter errors supply, where Y
-is the Slotine-Li regressor and s is the sliding velocity. The gradient of this power with respect to the estimate pi is g = Y^T
-s. `NaturalAdaptation` and `LogCholeskyAdaptation` keep the estimate physically consistent.
-
-Every law has four methods, whose arrays have one row per link:
-
-- `start` returns the state of the law for a given estimate;
-- `parameters` returns the estimate for a given state;
-- `rate` returns the time derivative of the state;
-- `update` returns the state after one time step.
-
-Adaptation law for drive parameters (friction, armature): a gradient flow that preserves their signs.
-
-Adaptive control: tracking control that adapts to unknown inertial parameters (Slotine & Li 1987)."""
+Each law is a gradient flow: steepest descent, in its own metric, on the power s^T Y (pi - pi_true) that parameter errors
+supply, where Y is the Slotine-Li regressor, s the sliding velocity, and g = Y^T s the gradient. `NaturalAdaptation` and
+`LogCholeskyAdaptation` keep the estimated bodies physically consistent; `DriveAdaptation` keeps friction and armature positive.
+"""
 
 from abc import abstractmethod
 from operator import attrgetter
@@ -53,11 +43,13 @@ Bodies = Float[Array, "links 10"]
 Memory = Float[Array, "links *memory"]
 Gains = float | Float[Array, "..."]
 
-_LARGEST_STEP = 0.25  # largest entry of a multiplicative step
+# largest entry of a multiplicative step: a violent gradient changes an estimate by a factor of at most e^(1/4) in one step
+_LARGEST_STEP = 0.25
+_RANGE = 1e4  # largest factor between an estimate of a drive's parameter and its initial value
 
 
 class Adaptation(eqx.Module):
-    """Base class of the adaptation laws: gradient flows of the ten inertial parameters of each link.
+    """Base class of the adaptation laws of the ten inertial parameters of each link. All arrays have one row per link.
 
     Attributes:
         gain: adaptation gain Gamma; its unit depends on the law.
@@ -86,17 +78,13 @@ class Adaptation(eqx.Module):
 
 
 class EuclideanAdaptation(Adaptation):
-    """Adaptation law of Slotine & Li (1987): dpi/dt = -Gamma g.
+    """Adaptation law of Slotine & Li (1987): dpi/dt = -Gamma g - sigma (pi - pi_0). The state is pi.
 
-    The gradient is g = Y^T s, with the Slotine-Li regressor Y and the sliding velocity s. The Lyapunov function V = s^T M s /
-    2 + |pi - pi_true|^2 / (2 Gamma) does not increase. The law does not enforce physical consistency: an estimated mass may
-    become negative. A scalar Gamma applies the same numerical gain to masses [kg], first moments [kg m] and moments of inertia
-    [kg m^2].
+    For sigma = 0, the Lyapunov function V = s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. The law does not
+    enforce physical consistency: an estimated mass may become negative.
 
     Attributes:
-        gain: adaptation gain Gamma, given as a scalar, one value per parameter (10,), or one value per link and parameter
-            (links, 10) [squared unit of the parameter / J].
-        leakage: rate sigma at which pi decays towards its initial value [1/s]; see `Adaptation`.
+        gain: Gamma, a scalar, one value per parameter (10,), or per link and parameter (links, 10) [squared unit / J].
     """
 
     gain: Gains = 1.0
@@ -122,23 +110,20 @@ class EuclideanAdaptation(Adaptation):
 class NaturalAdaptation(Adaptation):
     """Natural adaptation law (Lee, Kwon & Park 2018): dP/dt = -Gamma P B P for the pseudo-inertia P of each link.
 
-    The matrix B represents the gradient g = Y^T s of the power supplied by parameter errors: tr(P B) = g . pi. The law performs
-    steepest descent in the affine-invariant metric of positive definite matrices. The estimate therefore always corresponds to
-    a body of positive density, and does not depend on the choice of units and frames.
+    The matrix B represents the gradient: tr(P B) = g . pi. The descent is steepest in the affine-invariant metric of positive
+    definite matrices, so the estimate always belongs to a body of positive density, whatever the units and frames. The Lyapunov
+    function V = s^T M s / 2 + sum_i D_i / Gamma does not increase, where D_i = entropic_divergence(pi_i, pi_hat_i) =
+    tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 for link i with the estimate P_hat.
 
-    The Lyapunov function V = s^T M s / 2 + sum_i D_i / Gamma does not increase. For link i with the estimate P_hat, the
-    divergence is D_i = entropic_divergence(pi_i, pi_hat_i) = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4.
-
-    Each step follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T with P = U U^T. The state is the factor U, so P stays
-    positive definite despite rounding errors and large steps. One step changes the eigenvalues of P by a factor of at most e^2.
-    A step is rejected if it would move P too far from its initial value P_0, that is, if the mean eigenvalue of P_0^-1 P or of
-    P^-1 P_0 would exceed `range`. After a rejected step, V may increase.
+    Each step follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T. The state is the factor U of P = U U^T, so P stays positive
+    definite despite rounding errors and large steps. One step changes the eigenvalues of P by a factor of at most e^2. A step
+    is rejected if the mean eigenvalue of P_0^-1 P or of P^-1 P_0 would exceed `range`; V may then increase.
 
     Attributes:
-        gain: adaptation gain Gamma, given as a scalar or one value per link [1/J].
-        leakage: rate sigma at which P^-1 decays towards its initial value [1/s]; see `Adaptation`.
-        range: largest mean eigenvalue of P_0^-1 P and of P^-1 P_0; by default eps^(-1/4) with the machine epsilon eps, which
-            is 8192 in float64 and 54 in float32.
+        gain: Gamma, a scalar or one value per link [1/J].
+        leakage: rate sigma at which P^-1 decays towards its initial value [1/s].
+        range: limit relative to the initial P_0; by default eps^(-1/4) with the machine epsilon eps, which is 8192 in float64
+            and 54 in float32.
     """
 
     gain: Gains = 1.0
@@ -183,15 +168,13 @@ class NaturalAdaptation(Adaptation):
 class LogCholeskyAdaptation(Adaptation):
     """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022): dtheta/dt = -Gamma (dpi/dtheta)^T g.
 
-    The vector g = Y^T s is the gradient with respect to the inertial parameters pi. Every theta corresponds to a physically
-    consistent estimate. Since pi is a nonlinear function of theta, the law has no Lyapunov proof for large errors; near the
-    true parameters, the law behaves like `EuclideanAdaptation` with a different metric. The step size and the range of the
-    estimate are limited as in `NaturalAdaptation`.
+    Every theta corresponds to a physically consistent body. Since pi is a nonlinear function of theta, the law has no Lyapunov
+    proof for large errors; near the true parameters, it behaves like `EuclideanAdaptation` with a different metric. The step
+    size and the range of the estimate are limited as in `NaturalAdaptation`.
 
     Attributes:
-        gain: adaptation gain Gamma, given as a scalar, one value per entry of theta (10,), or one value per link and entry
-            (links, 10); its unit is 1/J for entries that are logarithms.
-        leakage: rate sigma at which theta decays towards its initial value [1/s]; see `Adaptation`.
+        gain: Gamma, a scalar, one value per entry of theta (10,), or per link and entry (links, 10); 1/J for logarithms.
+        leakage: rate sigma at which theta decays towards its initial value [1/s].
         range: limit on the change of the pseudo-inertia, as in `NaturalAdaptation`.
     """
 
@@ -220,7 +203,6 @@ class LogCholeskyAdaptation(Adaptation):
 
 
 def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
-    """Broadcast a gain to one value per link and parameter."""
     return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
 
 
@@ -257,24 +239,16 @@ def _upper_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array,
     return jnp.stack(rows)
 
 
-# -- drive adaptation
-
-_RANGE = 1e4  # largest factor between an estimate and its initial value
-
-
 class DriveAdaptation(eqx.Module):
     """Adaptation law of friction and armature, d phi_hat/dt = -Gamma phi_hat (y . s), which keeps the estimates positive.
 
-    phi_hat is the estimate of a parameter phi, y is its column of `drive_regressor`, and s is the sliding velocity. Friction
-    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law performs steepest
-    descent in the metric of relative entropy. Estimates start from the values of the chain, which must be positive unless they
-    are offsets.
-
-    The Lyapunov function V of `AdaptiveControl` then also contains (phi log(phi / phi_hat) - phi + phi_hat) / Gamma for each
-    positive parameter, and (offset error)^2 / (2 Gamma) for each offset. With these terms, V does not increase.
+    y is the column of `drive_regressor` of the parameter phi. Friction offsets, which may have either sign, change at the rate
+    -Gamma (y . s) instead. The multiplicative law is steepest descent in the metric of relative entropy. The Lyapunov function
+    of `AdaptiveControl` then also contains (phi log(phi / phi_hat) - phi + phi_hat) / Gamma for each positive parameter, and
+    (offset error)^2 / (2 Gamma) for each offset.
 
     Attributes:
-        gain: adaptation gain Gamma, given as a scalar or one value per term [1/J; N^2 m^2/J for offsets].
+        gain: Gamma, a scalar or one value per term [1/J; N^2 m^2/J for offsets].
         terms: names of the adapted terms: "armature", "viscous", "coulomb" or "offset".
         leakage: rate at which offsets, and the logarithms of other parameters, decay towards their initial values [1/s].
 
@@ -314,18 +288,18 @@ class DriveAdaptation(eqx.Module):
         return with_leaves(chain, {DRIVE_LEAVES[term]: values[:, k] for k, term in enumerate(self.terms)})
 
     def gradient(
-        self, chain: Chain, v: Float[Array, " nv"], a_ref: Float[Array, " nv"], s: Float[Array, " nv"]
+        self, chain: Chain, qd: Float[Array, " nv"], qdd_ref: Float[Array, " nv"], s: Float[Array, " nv"]
     ) -> Float[Array, "n terms"]:
         """The gradient Y^T s: for each joint and term, the regressor's entry times the sliding velocity."""
-        rates, along = joint_rates(chain, v), joint_rates(chain, s)
+        rates, along = joint_rates(chain, qd), joint_rates(chain, s)
         columns = {
-            "armature": lambda: joint_rates(chain, a_ref),
+            "armature": lambda: joint_rates(chain, qdd_ref),
             "viscous": lambda: rates,
             "coulomb": lambda: chain.friction.sign(rates),
             "offset": lambda: jnp.ones_like(rates),
         }
         found = [columns[term]() * along for term in self.terms]
-        return jnp.stack(found, axis=1) if found else jnp.zeros((chain.n, 0), v.dtype)
+        return jnp.stack(found, axis=1) if found else jnp.zeros((chain.n, 0), qd.dtype)
 
     def rate(
         self, values: Float[Array, "n terms"], first: Float[Array, "n terms"], gradient: Float[Array, "n terms"]
@@ -341,11 +315,7 @@ class DriveAdaptation(eqx.Module):
         gradient: Float[Array, "n terms"],
         dt: float | Float[Array, ""],
     ) -> Float[Array, "n terms"]:
-        """The values after a time step dt [s] with a constant gradient.
-
-        All parameters except offsets stay within a factor of 1e4 of their initial values. Entries with a non-finite gradient do
-        not change.
-        """
+        """The values after a time step dt [s]; offsets aside, within a factor of 1e4 of the initial ones."""
         step = dt * self._slopes(values, first, gradient)
         step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))
         grown = values * jnp.exp(jnp.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
@@ -364,21 +334,18 @@ class DriveAdaptation(eqx.Module):
         return jnp.broadcast_to(jnp.asarray([term == "offset" for term in self.terms], bool), values.shape)
 
 
-# -- adaptive
-
-
 class Sliding(NamedTuple):
     """The sliding velocity, and the reference velocity and acceleration.
 
     Attributes:
-        s: sliding velocity v - v_ref, which is zero if the position error e decays as de/dt = -slope e [rad/s or m/s].
-        v_ref: reference velocity v_d + slope e, where v_d is the desired velocity and e = difference(q, q_d) [rad/s or m/s].
-        a_ref: reference acceleration d/dt v_ref [rad/s^2 or m/s^2].
+        s: sliding velocity qd - qd_ref, which is zero if the position error e decays as de/dt = -slope e [rad/s or m/s].
+        qd_ref: reference velocity qd_d + slope e, where qd_d is the desired velocity and e = difference(q, q_d) [rad/s or m/s].
+        qdd_ref: reference acceleration d/dt qd_ref [rad/s^2 or m/s^2].
     """
 
     s: Float[Array, " nv"]
-    v_ref: Float[Array, " nv"]
-    a_ref: Float[Array, " nv"]
+    qd_ref: Float[Array, " nv"]
+    qdd_ref: Float[Array, " nv"]
 
 
 class AdaptiveState(NamedTuple):
@@ -398,27 +365,25 @@ class AdaptiveState(NamedTuple):
 
 
 class AdaptiveControl(eqx.Module):
-    """Adaptive tracking control: tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, O(n).
+    """Adaptive tracking control: tau = M_hat qdd_ref + C_hat qd_ref + g_hat + k + f_hat - K s, O(n).
 
-    The mass matrix M_hat, the Coriolis matrix C_hat, the gravity torques g_hat and the friction torques f_hat are those of the
-    estimated robot; k are the spring torques, and s = v - v_ref is the sliding velocity. The estimate descends along the
-    gradient Y_r(q, v, v_ref, a_ref)^T s, where Y_r is the `passivity_regressor`.
+    M_hat, C_hat, the gravity torques g_hat and the friction torques f_hat are those of the estimated robot; k are the spring
+    torques, and s = qd - qd_ref is the sliding velocity. The estimate descends along the gradient Y_r(q, qd, qd_ref, qdd_ref)^T
+    s, where Y_r is the `passivity_regressor`.
 
     Let V be the sum of s . M s / 2 and the divergence of the estimate from the true parameters, as defined by the adaptation
-    law. Then dV/dt = -s . K s, so V never increases, s is square integrable, and the tracking error converges to zero. The
-    estimate need not converge to the true parameters, because parameters that the motion does not excite cannot be identified
-    (Slotine & Li 1987; Lee, Kwon & Park 2018). A small leakage makes the estimate robust to noise.
+    law. Then dV/dt = -s . K s, so s is square integrable, and the tracking error converges to zero. Parameters that the motion
+    does not excite need not converge (Slotine & Li 1987; Lee, Kwon & Park 2018). A small leakage makes the estimate robust to
+    noise.
 
         controller = AdaptiveControl(slope=5.0, damping=20.0)
         state = controller.start(model)
-        tau = controller.torque(model, state, q, v, reference)
-        state = controller.update(model, state, q, v, reference, dt)
+        tau = controller.torque(model, state, q, qd, reference)
+        state = controller.update(model, state, q, qd, reference, dt)
 
     Attributes:
-        slope: decay rate Lambda of the position error on the sliding surface s = 0, given as a scalar, one value per joint, or
-            a matrix [1/s].
-        damping: feedback gain K of the sliding velocity, given as a scalar, one value per joint, or a matrix
-            [N m s/rad or N s/m].
+        slope: decay rate Lambda of the position error on the sliding surface s = 0 [1/s].
+        damping: feedback gain K of the sliding velocity [N m s/rad or N s/m].
         bodies: adaptation law of the links' inertial parameters; None if they are not adapted.
         drives: adaptation law of friction and armature; None if they are not adapted.
         links: names of the adapted links; all links by default. For an unknown payload, adapt the link that carries it.
@@ -455,20 +420,20 @@ class AdaptiveControl(eqx.Module):
         return chain if self.drives is None else self.drives.estimate(chain, state.drives)
 
     def sliding(
-        self, chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], reference: JointReference
+        self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], reference: JointReference
     ) -> Sliding:
-        """The sliding velocity, and the reference velocity and acceleration, in the state (q, v)."""
+        """The sliding velocity, and the reference velocity and acceleration, in the state (q, qd)."""
         error = difference(chain, q, reference.q)
-        rate = error_rate(chain, q, v, reference.q, reference.v)
-        v_ref = reference.v + apply_gain("slope", self.slope, error)
-        return Sliding(v - v_ref, v_ref, reference.a + apply_gain("slope", self.slope, rate))
+        rate = error_rate(chain, q, qd, reference.q, reference.qd)
+        qd_ref = reference.qd + apply_gain("slope", self.slope, error)
+        return Sliding(qd - qd_ref, qd_ref, reference.qdd + apply_gain("slope", self.slope, rate))
 
     def torque(
         self,
         chain: Chain,
         state: AdaptiveState,
         q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
+        qd: Float[Array, " nv"],
         reference: JointReference,
     ) -> Float[Array, " nv"]:
         """The control torque [N m or N], O(n).
@@ -477,8 +442,8 @@ class AdaptiveControl(eqx.Module):
             ControlError: a gain has the wrong shape.
         """
         estimate = self.estimate(chain, state)
-        s, v_ref, a_ref = self.sliding(chain, q, v, reference)
-        feedforward = passivity_inverse_dynamics(estimate, q, v, v_ref, a_ref) + resistive_force(estimate, q, v)
+        s, qd_ref, qdd_ref = self.sliding(chain, q, qd, reference)
+        feedforward = passivity_inverse_dynamics(estimate, q, qd, qd_ref, qdd_ref) + resistive_force(estimate, q, qd)
         return feedforward - apply_gain("damping", self.damping, s)
 
     def rate(
@@ -486,11 +451,11 @@ class AdaptiveControl(eqx.Module):
         chain: Chain,
         state: AdaptiveState,
         q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
+        qd: Float[Array, " nv"],
         reference: JointReference,
     ) -> AdaptiveState:
         """The time derivative of the adaptation state, O(n)."""
-        bodies, drives = self._gradients(chain, q, v, reference)
+        bodies, drives = self._gradients(chain, q, qd, reference)
         zeros = jnp.zeros_like(state.bodies), jnp.zeros_like(state.drives)
         moved = zeros[0] if self.bodies is None else self.bodies.rate(state.bodies, state.first_bodies, bodies)
         driven = zeros[1] if self.drives is None else self.drives.rate(state.drives, state.first_drives, drives)
@@ -501,12 +466,12 @@ class AdaptiveControl(eqx.Module):
         chain: Chain,
         state: AdaptiveState,
         q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
+        qd: Float[Array, " nv"],
         reference: JointReference,
         dt: float | Float[Array, ""],
     ) -> AdaptiveState:
-        """The adaptation state after a time step dt [s], given the measured q and v; non-finite measurements are ignored."""
-        bodies, drives = self._gradients(chain, q, v, reference)
+        """The adaptation state after a time step dt [s], given the measured q and qd; non-finite measurements are ignored."""
+        bodies, drives = self._gradients(chain, q, qd, reference)
         finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
         bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))
         drives = jnp.where(finite, drives, jnp.zeros_like(drives))
@@ -517,13 +482,13 @@ class AdaptiveControl(eqx.Module):
             driven = self.drives.update(driven, state.first_drives, drives, dt)
         return state._replace(bodies=moved, drives=driven)
 
-    def _gradients(self, chain: Chain, q: Array, v: Array, reference: JointReference) -> tuple[Array, Array]:
-        s, v_ref, a_ref = self.sliding(chain, q, v, reference)
-        none = jnp.zeros((chain.n, 0), v.dtype)
-        drives = none if self.drives is None else self.drives.gradient(chain, v, a_ref, s)
+    def _gradients(self, chain: Chain, q: Array, qd: Array, reference: JointReference) -> tuple[Array, Array]:
+        s, qd_ref, qdd_ref = self.sliding(chain, q, qd, reference)
+        none = jnp.zeros((chain.n, 0), qd.dtype)
+        drives = none if self.drives is None else self.drives.gradient(chain, qd, qdd_ref, s)
         if self.bodies is None:
-            return jnp.zeros((len(self._rows(chain)), 10), v.dtype), drives
-        return passivity_regressor_product(chain, q, v, v_ref, a_ref, s)[self._rows(chain)], drives
+            return jnp.zeros((len(self._rows(chain)), 10), qd.dtype), drives
+        return passivity_regressor_product(chain, q, qd, qd_ref, qdd_ref, s)[self._rows(chain)], drives
 
     def _rows(self, chain: Chain) -> np.ndarray:
         if self.links is None:

@@ -1,8 +1,7 @@
-"""Controller inputs: the desired motion of joints or of a frame, gains, and errors.
+"""Control in joint space: references and gains, gravity compensation, PD control, and computed torque.
 
-Control that needs only the gravity model: gravity compensation, and PD control about a goal.
-
-Computed-torque control: the model cancels the nonlinear dynamics, and the tracking error obeys a linear equation."""
+A gain is a scalar, one value per joint (per direction of a task), or a matrix. States (q, qd) are the measured ones.
+"""
 
 from typing import NamedTuple
 
@@ -24,13 +23,13 @@ class JointReference(NamedTuple):
 
     Attributes:
         q: positions [rad or m].
-        v: velocities [rad/s or m/s].
-        a: accelerations [rad/s^2 or m/s^2].
+        qd: velocities [rad/s or m/s].
+        qdd: accelerations [rad/s^2 or m/s^2].
     """
 
     q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
-    a: Float[Array, " nv"]
+    qd: Float[Array, " nv"]
+    qdd: Float[Array, " nv"]
 
 
 class TaskReference(NamedTuple):
@@ -75,80 +74,70 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
 
 
 def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
-    """Convert a gain to a matrix; the errors are the same as for `apply_gain`."""
+    """A gain as a matrix; errors as for `apply_gain`."""
     return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
 
 
 def error_rate(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     q_d: Float[Array, " nq"],
-    v_d: Float[Array, " nv"],
+    qd_d: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """The time derivative of difference(chain, q, q_d) at the velocities v of q and v_d of q_d; v_d - v for ordinary joints."""
+    """The time derivative of difference(chain, q, q_d); qd_d - qd for ordinary joints."""
     if not chain.topology.quaternion_joints:
-        return v_d - v
-    time = jnp.zeros((), v.dtype)
-    moving = lambda t: difference(chain, integrate(chain, q, t * v), integrate(chain, q_d, t * v_d))
+        return qd_d - qd
+    time = jnp.zeros((), qd.dtype)
+    moving = lambda t: difference(chain, integrate(chain, q, t * qd), integrate(chain, q_d, t * qd_d))
     return jax.jvp(moving, (time,), (jnp.ones_like(time),))[1]
-
-
-# -- joint pd
 
 
 @compiled
 def gravity_compensation(
-    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], damping: Gain = 0.0
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], damping: Gain = 0.0
 ) -> Float[Array, " nv"]:
-    """Gravity compensation with optional damping: tau = g(q) + k(q) - D v [N m or N].
+    """Gravity compensation with optional damping: tau = g(q) + k(q) - D qd [N m or N].
 
-    The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies dK/dt = -v . D
-    v - v . f + v . tau_ext, where f are the friction torques and tau_ext the external torques, so the robot is passive for
+    The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies dK/dt = -qd . D
+    qd - qd . f + qd . tau_ext, where f are the friction torques and tau_ext the external torques, so the robot is passive for
     every positive semidefinite D. Gravity g and spring torques k (`spring_force`) are compensated; friction is not.
 
     Args:
-        q: measured positions [rad or m].
-        v: measured velocities [rad/s or m/s].
-        damping: damping gain D, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m].
+        damping: damping gain D [N m s/rad or N s/m].
 
     Raises:
         ControlError: the damping has the wrong shape.
     """
-    return gravity_force(chain, q) + spring_force(chain, q) - apply_gain("damping", damping, v)
+    return gravity_force(chain, q) + spring_force(chain, q) - apply_gain("damping", damping, qd)
 
 
 @compiled
 def pd_gravity_control(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     goal: Float[Array, " nq"],
     kp: Gain,
     kd: Gain,
 ) -> Float[Array, " nv"]:
-    """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd v [N m or N].
+    """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd qd [N m or N].
 
-    Here e = difference(q, goal). The function V = K(q, v) + e . Kp e / 2, where K is the kinetic energy, never increases, since
-    dV/dt is -v . Kd v minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically stable
-    for any masses if Kp and Kd are positive definite and gravity is compensated exactly. The gains of a quaternion joint must
-    be equal in all directions.
+    Here e = difference(q, goal). The function V = K(q, qd) + e . Kp e / 2, where K is the kinetic energy, never increases:
+    dV/dt is -qd . Kd qd minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically
+    stable for any masses if Kp and Kd are positive definite and gravity is compensated exactly. The gains of a quaternion joint
+    must be equal in all directions.
 
     Args:
-        q: measured positions [rad or m].
-        v: measured velocities [rad/s or m/s].
         goal: configuration to hold [rad or m].
-        kp: stiffness, given as a scalar, one value per joint, or a symmetric matrix [N m/rad or N/m].
-        kd: damping, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m].
+        kp: stiffness [N m/rad or N/m].
+        kd: damping [N m s/rad or N s/m].
 
     Raises:
         ControlError: a gain has the wrong shape.
     """
     error = apply_gain("kp", kp, difference(chain, q, goal))
-    return gravity_compensation(chain, q, v, kd) + error
-
-
-# -- computed torque
+    return gravity_compensation(chain, q, qd, kd) + error
 
 
 class ErrorIntegral(NamedTuple):
@@ -178,14 +167,14 @@ class ErrorIntegral(NamedTuple):
 def computed_torque(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     reference: JointReference,
     kp: Gain,
     kd: Gain,
     integral: ErrorIntegral | None = None,
     ki: Gain = 0.0,
 ) -> Float[Array, " nv"]:
-    """Computed-torque control [N m or N]: tau = M (a_d + Kd de/dt + Kp e + Ki int e) + C v + g + k + f, O(n).
+    """Computed-torque control [N m or N]: tau = M (qdd_d + Kd de/dt + Kp e + Ki int e) + C qd + g + k + f, O(n).
 
     The position error is e = difference(q, q_d). With an exact model, this error satisfies e'' + Kd e' + Kp e + Ki int e = 0.
     Diagonal gains decouple the joints; without integral action, the error is critically damped for Kd = 2 sqrt(Kp) (Lynch &
@@ -195,19 +184,16 @@ def computed_torque(
     compensation, for example because the measured velocity at rest is noisy, pass a chain without friction.
 
     Args:
-        q: measured positions [rad or m].
-        v: measured velocities [rad/s or m/s].
-        reference: desired motion.
-        kp: position gain [1/s^2], given as a scalar, one value per joint, or a matrix.
-        kd: velocity gain [1/s], given as a scalar, one value per joint, or a matrix.
+        kp: position gain [1/s^2].
+        kd: velocity gain [1/s].
         integral: integral of the error up to this time; None for control without integral action.
-        ki: integral gain [1/s^3], given as a scalar, one value per joint, or a matrix.
+        ki: integral gain [1/s^3].
 
     Raises:
         ControlError: a gain has the wrong shape.
     """
-    wanted = reference.a + apply_gain("kd", kd, error_rate(chain, q, v, reference.q, reference.v))
+    wanted = reference.qdd + apply_gain("kd", kd, error_rate(chain, q, qd, reference.q, reference.qd))
     wanted = wanted + apply_gain("kp", kp, difference(chain, q, reference.q))
     if integral is not None:
         wanted = wanted + apply_gain("ki", ki, integral.value)
-    return inverse_dynamics(chain, q, v, wanted) + resistive_force(chain, q, v)
+    return inverse_dynamics(chain, q, qd, wanted) + resistive_force(chain, q, qd)

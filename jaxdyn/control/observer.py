@@ -20,8 +20,8 @@ class ObserverState(NamedTuple):
 
     Attributes:
         residual: estimate r of the external torque [N m or N].
-        momentum: generalised momentum p = M v at the last sample [N m s or N s].
-        drift: rate C^T v - g - k - f of the momentum at zero torque, at the last sample [N m or N].
+        momentum: generalised momentum p = M qd at the last sample [N m s or N s].
+        drift: rate C^T qd - g - k - f of the momentum at zero torque, at the last sample [N m or N].
     """
 
     residual: Float[Array, " nv"]
@@ -48,16 +48,16 @@ class Collision(NamedTuple):
 class MomentumObserver(eqx.Module):
     """Momentum observer (De Luca & Mattone 2005): the residual r is the low-pass filtered external torque.
 
-    The filter is dr/dt = K (tau_ext - r). The observer evaluates it from the rate of the momentum p = M v, which is dp/dt =
-    tau + C^T v - g - k - f + tau_ext; neither accelerations nor M^-1 are needed. A contact force F on a link contributes J^T F
+    The filter is dr/dt = K (tau_ext - r). The observer evaluates it from the rate of the momentum p = M qd, which is dp/dt =
+    tau + C^T qd - g - k - f + tau_ext; neither accelerations nor M^-1 are needed. A contact force F on a link contributes J^T F
     to tau_ext. The residual also contains the effects of friction and payloads that the model does not include.
 
     If the external torque is constant over a sampling period dt, the discrete response 1 - exp(-K dt) is exact. The discrete
     filter is stable for every dt. Model terms are integrated by the trapezoidal rule, and the friction f is that of the chain
     at the measured velocity.
 
-        state = observer.start(chain, q, v)
-        state = observer.update(chain, state, q, v, tau, dt)
+        state = observer.start(chain, q, qd)
+        state = observer.update(chain, state, q, qd, tau, dt)
         observer.collision(state).detected
 
     Attributes:
@@ -69,32 +69,32 @@ class MomentumObserver(eqx.Module):
     gain: Gain = 50.0
     threshold: Gain = float("inf")
 
-    def start(self, chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> ObserverState:
+    def start(self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> ObserverState:
         """The state at the first sample, with zero residual.
 
         Raises:
             ControlError: the gain or the threshold is not positive, or is neither a scalar nor one value per joint.
         """
         self._check(chain)
-        return ObserverState(jnp.zeros_like(v), generalised_momentum(chain, q, v), _drift(chain, q, v))
+        return ObserverState(jnp.zeros_like(qd), generalised_momentum(chain, q, qd), _drift(chain, q, qd))
 
     def update(
         self,
         chain: Chain,
         state: ObserverState,
         q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
+        qd: Float[Array, " nv"],
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), a time dt [s] after the last one.
+        """The state at the next sample (q, qd), a time dt [s] after the last one.
 
         The torques tau [N m or N] are constant between the two samples. The cost is O(n). A non-finite sample makes the
         residual non-finite; the next finite sample restarts the observer.
         """
-        momentum, drift = generalised_momentum(chain, q, v), _drift(chain, q, v)
+        momentum, drift = generalised_momentum(chain, q, qd), _drift(chain, q, qd)
         external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)
-        gain = jnp.broadcast_to(jnp.asarray(self.gain, v.dtype), v.shape)
+        gain = jnp.broadcast_to(jnp.asarray(self.gain, qd.dtype), qd.shape)
         residual = state.residual - jnp.expm1(-gain * dt) * (external - state.residual)
         known = jnp.stack([jnp.isfinite(x).all() for x in state]).all()
         return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
@@ -122,5 +122,5 @@ def collision_threshold(
     return margin * jnp.abs(residuals).max(0)
 
 
-def _drift(chain: Chain, q: Array, v: Array) -> Float[Array, " nv"]:
-    return momentum_drift(chain, q, v) - friction_force(chain, v)
+def _drift(chain: Chain, q: Array, qd: Array) -> Float[Array, " nv"]:
+    return momentum_drift(chain, q, qd) - friction_force(chain, qd)

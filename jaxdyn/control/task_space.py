@@ -1,8 +1,8 @@
-"""Task space of a frame: Jacobian, task inertia and dynamically consistent inverse, regularised near singularities.
+"""Control of a frame: operational-space control, stiffness control, and impedance control.
 
-Operational-space control: a frame behaves like a unit mass; a posture torque acts in the null space of the task.
-
-Impedance control: a frame moves with its natural inertia as if it were held by a spring and a damper."""
+`task_space` computes the Jacobian and the inertia of the task, damped near singularities; a posture torque acts in the null
+space of the task. Gains are those of `joint_space`, with one value per direction of the task.
+"""
 
 from enum import IntEnum
 from typing import Literal, NamedTuple
@@ -59,7 +59,7 @@ class TaskSpace(NamedTuple):
 
     Attributes:
         jacobian: Jacobian J of the task.
-        drift: acceleration dJ/dt v of the frame at zero joint accelerations [rad/s^2, m/s^2].
+        drift: acceleration dJ/dt qd of the frame at zero joint accelerations [rad/s^2, m/s^2].
         inertia: task inertia Lambda = (J M^-1 J^T + damping)^-1 [kg m^2, kg].
         inverse: dynamically consistent inverse J_bar = M^-1 J^T Lambda.
         conditioning: ratio x of the smallest to the mean mobility, between 0 (J is singular) and 1; see `task_space`.
@@ -89,7 +89,7 @@ def task_rows(task: str) -> slice:
 def task_space(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     frame: str | None = None,
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
@@ -105,10 +105,7 @@ def task_space(
     derivatives treat the damping as constant.
 
     Args:
-        q: positions [rad or m].
-        v: velocities [rad/s or m/s].
         frame: name of a link or frame; by default, the chain's tip.
-        task: "pose", "position" or "orientation" of the frame.
         threshold: conditioning e below which the task is damped.
 
     Raises:
@@ -117,7 +114,7 @@ def task_space(
     """
     rows = task_rows(task)
     j = jacobian(chain, q, frame, "mixed")[rows]
-    drift = frame_acceleration(chain, q, v, jnp.zeros_like(v), frame)[rows]
+    drift = frame_acceleration(chain, q, qd, jnp.zeros_like(qd), frame)[rows]
     solved = mass_matrix_inverse(chain, q) @ j.T
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
@@ -145,15 +142,7 @@ def pose_error(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"]) -> Float[Arr
 
 
 class TaskState(NamedTuple):
-    """Actual and desired state of a frame in the directions that a task controls.
-
-    Attributes:
-        space: motion and inertia of the task.
-        pose: pose of the frame in the world [m].
-        error: pose error, as in `TaskTorque`.
-        rate: velocity error, as in `TaskTorque`.
-        acceleration: desired acceleration dV_d/dt of the task [rad/s^2, m/s^2].
-    """
+    """Actual and desired state of a frame; `error` and `rate` as in `TaskTorque`, and the desired acceleration of the task."""
 
     space: TaskSpace
     pose: Float[Array, "4 4"]
@@ -184,30 +173,24 @@ class TaskTorque(NamedTuple):
 def task_state(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     reference: TaskReference,
     frame: str | None,
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """State of a task, as required by all task-space controllers; the arguments are described in `task_space`."""
+    """State of a task, as required by all task-space controllers."""
     rows = task_rows(task)
-    space = task_space(chain, q, v, frame, task, threshold)
+    space = task_space(chain, q, qd, frame, task, threshold)
     pose = frame_pose(chain, q, frame)
     error = pose_error(pose, reference.pose)[rows]
-    return TaskState(space, pose, error, reference.twist[rows] - space.jacobian @ v, reference.acceleration[rows])
+    return TaskState(space, pose, error, reference.twist[rows] - space.jacobian @ qd, reference.acceleration[rows])
 
 
 def task_torque(
     state: TaskState, wrench: Float[Array, " k"], rest: Float[Array, " nv"], posture: Float[Array, " nv"] | None
 ) -> TaskTorque:
-    """The torque J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with the status of the task.
-
-    Args:
-        wrench: wrench on the frame, in world axes and about the frame's origin [N m, N].
-        rest: further torques, for example against gravity and friction [N m or N].
-        posture: posture torque tau_0 [N m or N]; zero by default.
-    """
+    """The torque J^T wrench + rest + (1 - J^T J_bar^T) posture, with the status of the task."""
     space = state.space
     if posture is not None:
         wrench, rest = wrench - space.inverse.T @ posture, rest + posture
@@ -217,14 +200,11 @@ def task_torque(
     return TaskTorque(tau, state.error, state.rate, space.conditioning, status)
 
 
-# -- operational space
-
-
 @compiled
 def operational_space_control(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     reference: TaskReference,
     kp: Gain,
     kd: Gain,
@@ -235,8 +215,11 @@ def operational_space_control(
 ) -> TaskTorque:
     """Operational-space control (Khatib 1987), O(n^3).
 
-    The torques are tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0. With an
-    exact model and away from singularities, the position error of the frame's origin satisfies e'' + Kd e' + Kp e = 0; a small
+    The torques are
+
+        tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt qd) + C qd + g + k + f + (1 - J^T J_bar^T) tau_0.
+
+    With an exact model and away from singularities, the position error of the origin satisfies e'' + Kd e' + Kp e = 0; a small
     orientation error satisfies the same equation. Near singularities, Lambda is damped as in `task_space`, and the frame lags
     in the singular directions; `TaskTorque.status` reports this.
 
@@ -244,49 +227,39 @@ def operational_space_control(
     (1 - J^T J_bar^T) = 0. A redundant robot needs damping in the null space, which `posture_torque` can provide.
 
     Args:
-        q: measured positions [rad or m].
-        v: measured velocities [rad/s or m/s].
-        reference: desired motion of the frame.
-        kp: position gain [1/s^2], given as a scalar, one value per task direction, or a matrix.
-        kd: velocity gain [1/s], given as a scalar, one value per task direction, or a matrix.
+        kp: position gain [1/s^2].
+        kd: velocity gain [1/s].
         posture: posture torque tau_0 [N m or N]; zero by default.
-        frame: name of a link or frame; by default, the chain's tip.
-        task: controlled part of the pose; the reference always contains the whole pose.
-        threshold: value of `TaskSpace.conditioning` below which the task is damped.
+        frame, task, threshold: as in `task_space`; the reference always contains the whole pose.
 
     Raises:
         ControlError: a gain has the wrong shape, or the task is unknown.
         ModelError: the frame is unknown.
     """
-    state = task_state(chain, q, v, reference, frame, task, threshold)
+    state = task_state(chain, q, qd, reference, frame, task, threshold)
     wanted = state.acceleration + apply_gain("kd", kd, state.rate) + apply_gain("kp", kp, state.error)
     wrench = state.space.inertia @ (wanted - state.space.drift)
-    return task_torque(state, wrench, bias_force(chain, q, v) + resistive_force(chain, q, v), posture)
+    return task_torque(state, wrench, bias_force(chain, q, qd) + resistive_force(chain, q, qd), posture)
 
 
 @compiled
 def posture_torque(
-    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], rest: Float[Array, " nq"], kp: Gain, kd: Gain
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], rest: Float[Array, " nq"], kp: Gain, kd: Gain
 ) -> Float[Array, " nv"]:
-    """The posture torque tau_0 = M (Kp difference(q, rest) - Kd v) [N m or N], which pulls the joints towards a posture.
+    """The posture torque tau_0 = M (Kp difference(q, rest) - Kd qd) [N m or N], which pulls the joints towards a posture.
 
     Task-space controllers project this torque into the null space of the task.
 
     Args:
-        q: measured positions [rad or m].
-        v: measured velocities [rad/s or m/s].
         rest: desired posture [rad or m].
-        kp: position gain [1/s^2], given as a scalar, one value per joint, or a matrix.
-        kd: velocity gain [1/s], given as a scalar, one value per joint, or a matrix.
+        kp: position gain [1/s^2].
+        kd: velocity gain [1/s].
 
     Raises:
         ControlError: a gain has the wrong shape.
     """
-    wanted = apply_gain("kp", kp, difference(chain, q, rest)) - apply_gain("kd", kd, v)
+    wanted = apply_gain("kp", kp, difference(chain, q, rest)) - apply_gain("kd", kd, qd)
     return generalised_momentum(chain, q, wanted)
-
-
-# -- impedance
 
 
 class Spring(NamedTuple):
@@ -310,11 +283,8 @@ def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: 
     not exceed pi, the wrench is the exact negative gradient of the energy, so the spring is conservative.
 
     Args:
-        t: pose (R, p) of the frame in the world [m].
-        wanted: desired pose (R_d, p_d) in the world [m].
-        stiffness: stiffness K in the axes of the desired pose, given as a scalar, one value per task direction, or a matrix
+        stiffness: stiffness K in the axes of the desired pose
             [N m/rad, N/m].
-        task: controlled part of the pose: "pose", "position" or "orientation".
 
     Raises:
         ControlError: the stiffness has the wrong shape, or the task is unknown.
@@ -337,7 +307,7 @@ def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: 
 def stiffness_control(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     goal: Float[Array, "4 4"],
     stiffness: Gain,
     damping: Gain,
@@ -345,25 +315,21 @@ def stiffness_control(
     frame: str | None = None,
     task: Task = "pose",
 ) -> Float[Array, " nv"]:
-    """Stiffness control about a fixed goal (Salisbury 1980): tau = J^T (F_spring - D V) + g + k - D_q v [N m or N], O(n).
+    """Stiffness control about a fixed goal (Salisbury 1980): tau = J^T (F_spring - D V) + g + k - D_q qd [N m or N], O(n).
 
-    Let E be the kinetic energy of the robot plus the energy of the task spring. Without friction, dE/dt = -V . D V - v . D_q
-    v + v . tau_ext, where V is the twist of the frame and tau_ext are the external torques; friction dissipates further energy.
-    The robot is therefore passive in every configuration, including singular ones.
+    Let E be the kinetic energy of the robot plus the energy of the task spring. With the twist V of the frame and the external
+    torques tau_ext, dE/dt = -V . D V - qd . D_q qd + qd . tau_ext, less the power that friction dissipates. The robot is
+    therefore passive in every configuration, including singular ones.
 
     The inertias of the model need not be correct, but its gravity torques g and spring torques k must be. The controller
     requires only the transpose of the Jacobian and no inverse.
 
     Args:
-        q: measured positions [rad or m].
-        v: measured velocities [rad/s or m/s].
         goal: desired pose of the frame in the world [m].
         stiffness: stiffness K, as in `task_spring`.
-        damping: damping D in world axes, given as a scalar, one value per task direction, or a matrix [N m s/rad, N s/m].
-        joint_damping: joint damping D_q, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m]. A redundant
+        damping: damping D in world axes [N m s/rad, N s/m].
+        joint_damping: joint damping D_q [N m s/rad or N s/m]. A redundant
             robot needs D_q, since D does not damp motion in the null space of the task.
-        frame: name of a link or frame; by default, the chain's tip.
-        task: controlled part of the pose.
 
     Raises:
         ControlError: a gain has the wrong shape, or the task is unknown.
@@ -371,15 +337,15 @@ def stiffness_control(
     """
     j = jacobian(chain, q, frame, "mixed")[task_rows(task)]
     wrench = task_spring(frame_pose(chain, q, frame), goal, stiffness, task).wrench
-    wrench = wrench - apply_gain("damping", damping, j @ v)
-    return gravity_compensation(chain, q, v, joint_damping) + j.T @ wrench
+    wrench = wrench - apply_gain("damping", damping, j @ qd)
+    return gravity_compensation(chain, q, qd, joint_damping) + j.T @ wrench
 
 
 @compiled
 def impedance_control(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     reference: TaskReference,
     stiffness: Gain,
     damping: Gain,
@@ -399,42 +365,33 @@ def impedance_control(
     from F_ext to V~. This result assumes an exact model, a configuration away from singularities, and either a desired pose
     whose axes do not rotate or an isotropic stiffness.
 
-    The posture torque tau_0 acts in the dynamically consistent null space and does not disturb the task. Near singularities,
-    the task inertia is damped as in `task_space`; `stiffness_control` needs no such damping.
+    Near singularities, the task inertia is damped as in `task_space`; `stiffness_control` needs no such damping.
 
     Args:
-        q: measured positions [rad or m].
-        v: measured velocities [rad/s or m/s].
-        reference: desired motion of the frame.
         stiffness: stiffness K, as in `task_spring`.
-        damping: damping D in world axes, given as a scalar, one value per task direction, or a matrix [N m s/rad, N s/m]; see
+        damping: damping D in world axes [N m s/rad, N s/m]; see
             `impedance_damping`.
         posture: posture torque tau_0 [N m or N], for example from `posture_torque`; zero by default.
-        frame: name of a link or frame; by default, the chain's tip.
-        task: controlled part of the pose.
-        threshold: value of `TaskSpace.conditioning` below which the task is damped.
 
-    Raises:
-        ControlError: a gain has the wrong shape, or the task is unknown.
-        ModelError: the frame is unknown.
+    The frame, task, threshold and errors are those of `operational_space_control`.
     """
-    state = task_state(chain, q, v, reference, frame, task, threshold)
+    state = task_state(chain, q, qd, reference, frame, task, threshold)
     space, rate = state.space, state.rate
     spring = task_spring(state.pose, reference.pose, stiffness, task).wrench
     # compensate the Coriolis forces due to V_d and to the null-space motion, so that only mu V~ remains
-    coriolis = coriolis_matrix(chain, q, v)
+    coriolis = coriolis_matrix(chain, q, qd)
     kept = space.inverse @ rate  # joint velocities of V_d - V
-    j_rate = jacobian_derivative(chain, q, v, frame, "mixed")[task_rows(task)]
-    coupling = space.inverse.T @ (coriolis @ (v + kept)) - space.inertia @ (j_rate @ (v + kept))
+    j_rate = jacobian_derivative(chain, q, qd, frame, "mixed")[task_rows(task)]
+    coupling = space.inverse.T @ (coriolis @ (qd + kept)) - space.inertia @ (j_rate @ (qd + kept))
     wrench = spring + apply_gain("damping", damping, rate) + space.inertia @ state.acceleration + coupling
-    return task_torque(state, wrench, gravity_force(chain, q) + resistive_force(chain, q, v), posture)
+    return task_torque(state, wrench, gravity_force(chain, q) + resistive_force(chain, q, qd), posture)
 
 
 @compiled
 def impedance_energy(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     reference: TaskReference,
     stiffness: Gain,
     frame: str | None = None,
@@ -445,7 +402,7 @@ def impedance_energy(
 
     The arguments and errors are the same as for `impedance_control`.
     """
-    state = task_state(chain, q, v, reference, frame, task, threshold)
+    state = task_state(chain, q, qd, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)
     return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy
 

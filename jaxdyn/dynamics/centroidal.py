@@ -12,12 +12,13 @@ from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link, carried_masses
 from ..model.tree import ancestor_mask
-from ..spatial.components import add, matmul, move_wrench, rotate, scale, zeros
+from ..spatial.components import add, move_wrench, zeros
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .crba import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
 from .engine.lanes import by_batch
 from .engine.sweep import carry_twist, outward, start_pose, walk
-from .newton_euler import accelerate, body_wrench
+from .kinematics import link_poses
+from .wrenches import world_wrenches
 
 
 def total_mass(chain: Chain) -> Float[Array, ""]:
@@ -28,19 +29,18 @@ def total_mass(chain: Chain) -> Float[Array, ""]:
 @compiled
 def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world, O(n) [m]; NaN if the mass m is 0."""
+    return first_moment(*place(chain, q)) / total_mass(chain)
 
-    def out(parent, link: Link, _):
-        r, p = walk(parent, link)
-        return (r, p), add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4]))
 
-    links, x = place(chain, q)
-    moments = outward(links, x, out, start_pose(links, x))
-    return jnp.stack(moments).sum(1) / total_mass(chain)
+def first_moment(chain: Chain, x: Float[Array, " n"]) -> Float[Array, "3"]:
+    """First moment sum_i (m_i p_i + R_i h_i) of the links of a chain with ordinary joints about the world's origin [kg m]."""
+    weights = jnp.concatenate([chain.inertia[:, 1:4], chain.inertia[:, :1]], axis=1)
+    return jnp.einsum("nij,nj->i", link_poses(chain, x)[:, :3], weights)
 
 
 @compiled
 def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
-    """Jacobian of the centre of mass, dc/dt = J_c(q) v in world axes, O(n) [m/rad or 1].
+    """Jacobian of the centre of mass, dc/dt = J_c(q) qd in world axes, O(n) [m/rad or 1].
 
     Column j is the linear momentum at unit rate of joint j, divided by the total mass.
     """
@@ -48,11 +48,21 @@ def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 
 
 @compiled
-def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
+def total_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
     """Angular momentum about the world's origin, and linear momentum, in world axes, O(n) [kg m^2/s, kg m/s].
 
     The rate of the momentum is the total wrench of gravity and all external forces, including the reaction at a fixed base.
     """
+
+    links, x = place(chain, q)
+    return _link_momenta(links, x, joint_rates(chain, qd)).sum(1)
+
+
+@by_batch
+def _link_momenta(
+    chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
+) -> Float[Array, "6 n *#lanes"]:
+    """Momenta of the links about the world's origin."""
 
     def out(parent, link: Link, rate):
         world, twist = parent
@@ -60,16 +70,13 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
         r, p = walk(world, link)
         return ((r, p), twist), move_wrench(r, p, carried_wrench(link.inertia, (*twist[0], *twist[1])))
 
-    links, x = place(chain, q)
-    rates = joint_rates(chain, v)
     zero = zeros(3, (x, rates), (chain.inertia,))
-    momenta = outward(links, x, out, (start_pose(links, x, rates), (zero, zero)), rates)
-    return jnp.stack(momenta).sum(1)
+    return jnp.stack(outward(chain, x, out, (start_pose(chain, x, rates), (zero, zero)), rates))
 
 
 @compiled
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
-    """Matrix A_G(q) with A_G v = (l_G, p), the angular momentum about the centre of mass and the linear momentum, O(n).
+    """Matrix A_G(q) with A_G qd = (l_G, p), the angular momentum about the centre of mass and the linear momentum, O(n).
 
     Components are in world axes. At unit rate of joint j, the links that it carries have the momentum G^c_j A_j about the
     centre of mass, which is column j of A_G (Orin, Goswami & Lee 2013). The linear rows are m J_c, where m is the mass and
@@ -80,24 +87,23 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 
 
 @compiled
-def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
+def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
     """Angular momentum l_G about the centre of mass, and linear momentum p, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    The momenta are (l_G, p) = A_G(q) v with A_G = `centroidal_momentum_matrix`. Without contact, the rate of (l_G, p) is (0, m
+    The momenta are (l_G, p) = A_G(q) qd with A_G = `centroidal_momentum_matrix`. Without contact, the rate of (l_G, p) is (0, m
     gravity), so l_G is constant for any joint motion.
     """
-    return centroidal_momentum_matrix(chain, q) @ v
+    return centroidal_momentum_matrix(chain, q) @ qd
 
 
 @compiled
-def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
-    """Bias dA_G/dt v in the rate of the centroidal momentum, d(l_G, p)/dt = A_G a + dA_G/dt v, in world axes, O(n) [N m, N].
+def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
+    """Bias dA_G/dt qd in the rate of the centroidal momentum, d(l_G, p)/dt = A_G qdd + dA_G/dt qd, O(n) [N m, N].
 
-    The bias is computed as the sum of the links' Newton-Euler wrenches at a = 0.
+    The bias is computed as the sum of the links' Newton-Euler wrenches at qdd = 0.
     """
-
     links, x = place(chain, q)
-    rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, jnp.zeros_like(v))
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd))
     return wrenches_about_centre(links, x, carried_masses(links), rates, accelerations).sum(1)
 
 
@@ -118,18 +124,9 @@ def wrenches_about_centre(
 ) -> Float[Array, "6 n *#lanes"]:
     """The links' Newton-Euler wrenches (n, f) without gravity, about the centre of mass."""
 
-    def out(parent, link: Link, x):
-        rotation, motion = parent
-        motion = accelerate(motion, link, *x)
-        r = matmul(rotation, link.rotation)
-        moment, force = body_wrench(link.inertia, *motion)
-        return (r, motion), (*rotate(r, moment), *rotate(r, force))
-
-    zero = zeros(3, (q, qd, qdd), (chain.inertia,))
-    wrenches = outward(chain, q, out, (start_pose(chain, q, qd)[0], (zero, zero, zero)), (qd, qdd))
+    _, wrenches = world_wrenches(chain, q, qd, qdd, None, None)
     composite = composite_momenta(chain, q, masses)
-    away = add(composite.to_pivot, to_centre(chain, composite, masses))
-    return jnp.stack(wrench_at(away, wrenches))
+    return jnp.stack(wrench_at(add(composite.to_pivot, to_centre(chain, composite, masses)), wrenches))
 
 
 def to_centre(chain: Chain, composite: Momenta, masses: Masses):

@@ -1,12 +1,8 @@
-"""Constraints phi(q) = 0: residual, Jacobian J, and bias dJ/dt qd.
+"""Robots under constraints phi(q) = 0 or A(q) qd = 0, such as closed loops and contacts.
 
-The pseudo-inverse of a matrix of any rank, without derivatives of singular vectors.
-
-Dynamics under constraints: accelerations and constraint forces, and the torques for a given motion.
-
-Projection onto constraints: the nearest configuration and the nearest velocity that satisfy them.
-
-Reduction of a constrained robot to independent coordinates."""
+In this order: residual, Jacobian J and bias dJ/dt qd; forward and inverse dynamics with constraint forces; projection onto
+the constraints; and reduction to independent coordinates.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,16 +28,17 @@ from ..model.mechanisms import (
     listed,
 )
 from ..model.tree import ancestor_mask
-from ..spatial.components import add, cross, scale, unrotate, zeros
+from ..spatial.components import cross, sub, zeros
 from ..spatial.se3 import pose
 from ..spatial.so3 import rotation_exp, rotation_log, skew
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .coriolis import coriolis_matrix
 from .crba import crba
 from .engine.lanes import sparse_jvp
-from .engine.sweep import outward, start_pose, walk_finely
+from .engine.sweep import carry_twist, outward, start_pose, walk_finely
 from .kinematics import Placements, placements, screws_at
-from .newton_euler import bias_force, gravity_force, inverse_dynamics
+from .newton_euler import accelerate, bias_force, gravity_force, inverse_dynamics
+from .operational_space import pseudo_inverse, rank_tolerance
 from .regressor import regressor
 
 
@@ -57,8 +54,8 @@ class Terms(NamedTuple):
 def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, " m"]:
     """Residual phi(q), which is zero if the constraints are satisfied [rad, m for frames].
 
-    The rows of several constraints are stacked. For frames, the residual contains the rotation vector and the position of one
-    frame relative to the other (`FrameConstraint`).
+    The rows of several constraints are stacked. For frames, they are the rotation vector and the position of one frame
+    relative to the other (`FrameConstraint`).
 
     Raises:
         ModelError: there is no constraint, or a constraint refers to an unknown frame.
@@ -117,23 +114,14 @@ def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
 
 
 def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
-    """Placements of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6).
+    """Placements of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6)."""
 
-    For joint positions x and the parent p of a link, V = Ad V_p + A x' and dV = Ad dV_p + ad_V A x' + A x'' (Lynch & Park 2017,
-    sec. 8.3).
-    """
-
-    def out(parent, link: Link, x):
-        here, twist, rate = parent
-        axis, slide = link.screw[:3], link.screw[3:]
-        spin, push = scale(x[0], axis), scale(x[0], slide)
-        w, v = _transported(link, *twist)
-        w, v = add(w, spin), add(v, push)
-        dw, dv = _transported(link, *rate)
-        dw = add(dw, cross(w, spin), scale(x[1], axis))
-        dv = add(dv, cross(v, spin), cross(w, push), scale(x[1], slide))
-        pose = walk_finely(here, link)
-        return (pose, (w, v), (dw, dv)), (pose, (*w, *v), (*dw, *dv))
+    def out(parent, link: Link, inputs):
+        here, motion, velocity = parent
+        w, v = carry_twist((motion[0], velocity), link, inputs[0])
+        motion = accelerate(motion, link, *inputs)
+        here = walk_finely(here, link)
+        return (here, motion, v), (here, (*w, *v), (*motion[1], *sub(motion[2], cross(w, v))))
 
     links, x = place(chain, q)
     still = zeros(3, (q, qd), (chain.screw,))
@@ -141,22 +129,15 @@ def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"])
     # all values carried by a sweep must have the same type
     rotation, position = start_pose(links, x)
     base = (rotation, position, tuple(jnp.zeros_like(p) for p in position))
-    columns, twists, rates = outward(links, x, out, (base, (still, still), (still, still)), inputs)
+    columns, twists, rates = outward(links, x, out, (base, (still, still, still), still), inputs)
     placed = (jnp.concatenate([jnp.stack(y, axis=1), jnp.stack(z)[None]]) for y, z in zip(columns, base, strict=True))
     r, p, rest = placed
     return Placements(r.reshape(-1, 3, 3), p, rest), jnp.stack(twists, axis=1), jnp.stack(rates, axis=1)
 
 
-def _transported(link: Link, w, v):
-    """A twist of the parent in the link's frame."""
-    return unrotate(link.rotation, w), unrotate(link.rotation, add(v, cross(w, link.translation)))
-
-
 def _poses(chain: Chain, constraint: FrameConstraint, placed: Placements) -> Float[Array, "m 4 4"]:
-    """Poses of all links, of the base and of the world in a frame with world axes at the origin of the constraint's link.
-
-    In the world, far from its origin, the positions would have too few digits for the difference of two nearby frames.
-    """
+    """Poses of all links, of the base and of the world in a frame with world axes at the origin of the constraint's link."""
+    # far from the world's origin, positions in the world would have too few digits for the difference of nearby frames
     link = frame_index(chain, constraint.frame)[0]
     position = jnp.concatenate([placed.position, jnp.zeros_like(placed.position[:1])]) - placed.position[link][None]
     rest = jnp.concatenate([placed.rest, jnp.zeros_like(placed.rest[:1])]) - placed.rest[link][None]
@@ -261,58 +242,6 @@ def _moved_by(chain: Chain, frame: str | None) -> Array:
     return jnp.asarray(mask, chain.dtype)[None]
 
 
-# -- pseudo inverse
-
-
-def pseudo_inverse(
-    matrix: Float[Array, "m n"], tolerance: float | Float[Array, ""] | None = None
-) -> tuple[Float[Array, "n m"], Float[Array, ""]]:
-    """Moore-Penrose inverse A^+ and rank of A, with singular values below `tolerance` times the largest treated as zero.
-
-    Derivatives of any order follow from the formula of Golub & Pereyra (1973) for constant rank,
-    dA^+ = -A^+ dA A^+ + A^+ A^+T dA^T (1 - A A^+) + (1 - A^+ A) dA^T A^+T A^+,
-    which does not divide by differences of singular values. The cost is O(m n min(m, n)).
-
-    Args:
-        tolerance: relative tolerance; by default, the square root of the machine epsilon.
-
-    Returns:
-        A^+ and the rank, with the floating-point type of A.
-    """
-    constant = jax.lax.stop_gradient(matrix)
-    left, values, right = jnp.linalg.svd(constant, full_matrices=False)
-    threshold = rank_tolerance(matrix, tolerance)
-    kept = values > threshold * values[0]
-    inverse = jnp.where(kept, 1 / jnp.where(kept, values, jnp.ones_like(values)), jnp.zeros_like(values))
-    return _differentiable(matrix, (right.T * inverse[None]) @ left.T), kept.sum().astype(matrix.dtype)
-
-
-def rank_tolerance(like: Array, tolerance: float | Float[Array, ""] | None) -> Float[Array, ""]:
-    """The given tolerance, or by default the square root of the machine epsilon."""
-    value = float(jnp.finfo(like.dtype).eps) ** 0.5 if tolerance is None else tolerance
-    return jnp.asarray(value, like.dtype)
-
-
-@jax.custom_jvp
-def _differentiable(matrix: Float[Array, "m n"], inverse: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """`inverse`, differentiated as the pseudo-inverse of `matrix`."""
-    del matrix
-    return inverse
-
-
-@_differentiable.defjvp
-def _differentiable_jvp(primals, tangents):
-    a, constant = primals
-    da = tangents[0]
-    p = _differentiable(a, constant)
-    turned = da.T @ p.T  # dA^T A^+T
-    outside = turned @ p
-    inside = p @ (p.T @ da.T)
-    return p, -p @ da @ p + inside - (inside @ a) @ p + outside - p @ (a @ outside)
-
-
-# -- constrained
-
 Stabilisation = tuple[float | Array, float | Array]
 
 
@@ -364,7 +293,6 @@ def constrained_forward_dynamics(
 
     Args:
         constraints: one or more constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
-        tau: joint torques [N m] (forces [N] for prismatic joints).
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         stabilisation: Baumgarte's gains (alpha, beta) [1/s], which counteract drift; if they are equal, phi is critically
             damped.
@@ -494,7 +422,6 @@ def constrained_inverse_dynamics(
 
     Args:
         actuated: actuated coordinates, given as names of joints (of coordinates if joints are coupled) or columns of v.
-        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         tolerance: tolerance for the rank of J and of N B, as in `constrained_forward_dynamics`.
 
     Raises:
@@ -512,9 +439,6 @@ def constrained_inverse_dynamics(
     residual, bound = _violation(j.T, multipliers, rest)
     bound = jnp.maximum(bound, jax.lax.stop_gradient(jnp.abs(needed).max()) * float(jnp.finfo(j.dtype).eps) ** 0.5)
     return ConstrainedTorques(torques, multipliers, rank.astype(int), residual, residual <= bound)
-
-
-# -- closure
 
 
 class Projection(NamedTuple):
@@ -554,7 +478,6 @@ def project_configuration(
     Args:
         held: coordinates that are held fixed, given as names of joints or columns of v. For example, with all independent
             coordinates fixed, the result contains the dependent coordinates that close the loop.
-        max_iterations: maximum number of iterations.
         tolerance: tolerance for the residual and for the last step [m, rad]; by default, 1000 times the machine epsilon.
 
     Raises:
@@ -628,18 +551,11 @@ def project_velocity(
     qd) is the impulse of the constraints. Among all changes of velocity after which the constraints are satisfied, qd' - qd has
     the least kinetic energy.
 
-    Args:
-        tolerance: tolerance for the rank of J, as in `constrained_forward_dynamics`.
-
-    Raises:
-        ModelError: there is no constraint, or a constraint refers to an unknown frame.
+    The errors and the tolerance for the rank of J are those of `constrained_forward_dynamics`.
     """
     j = constraint_jacobian(chain, constraints, q)
     factors = factorise(chain, q, j, rank_tolerance(q, tolerance))
     return qd + solve(factors, jnp.zeros_like(qd), -j @ qd)[0]
-
-
-# -- reduction
 
 
 class ReducedDynamics(NamedTuple):
@@ -695,10 +611,7 @@ def reduced_dynamics(
     Substituting qd = G w and qdd = G a + dG/dt w into M qdd + C qd + g = tau + sum_i J_i^T F_i + J^T lambda, and multiplying by
     G^T, yields M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i).
 
-    Args:
-        w: velocities of the independent coordinates [rad/s or m/s].
-        independent: independent coordinates, as for `independent_coordinates`, which raises the same errors.
-        external_wrenches: wrenches (n, f) F_i that act *on* each link, in the link's frame [N m, N].
+    The independent coordinates and the errors are those of `independent_coordinates`; F_i are the external wrenches.
     """
     g, qd, acceleration = reduced_motion(chain, constraints, q, w, jnp.zeros_like(w), independent)
     bias = g.T @ inverse_dynamics(chain, q, qd, acceleration, external_wrenches)
@@ -717,11 +630,8 @@ def reduced_forward_dynamics(
 ) -> Float[Array, " k"]:
     """Accelerations M_r^-1 (G^T tau - b) of the independent coordinates, O(n^3) [rad/s^2 or m/s^2].
 
-    The accelerations agree with those of `constrained_forward_dynamics`. The other arguments and the errors are the same as for
-    `reduced_dynamics`.
-
-    Args:
-        tau: torques on all coordinates [N m or N].
+    The accelerations agree with those of `constrained_forward_dynamics`; tau acts on all coordinates. The other arguments and
+    the errors are those of `reduced_dynamics`.
     """
     terms = reduced_dynamics(chain, constraints, q, w, independent, external_wrenches)
     return cho_solve(cho_factor(terms.mass_matrix, lower=True), terms.map.T @ tau - terms.bias)
@@ -740,12 +650,8 @@ def reduced_regressor(
 
     M_r and b are those of `reduced_dynamics`, without armature and rotors. Columns are ordered as in `regressor`, for pi =
     inertial_parameters(chain).reshape(-1). Since the independent coordinates determine q (`project_configuration`), a mechanism
-    can be identified from the reduced motor torques G^T tau, without sensors at its passive joints. The other arguments and the
-    errors are the same as for `independent_coordinates`.
-
-    Args:
-        w: velocities of the independent coordinates [rad/s or m/s].
-        a: accelerations of the independent coordinates [rad/s^2 or m/s^2].
+    can be identified from the reduced motor torques G^T tau, without sensors at its passive joints. The errors are the same as
+    for `independent_coordinates`.
     """
     g, qd, qdd = reduced_motion(chain, constraints, q, w, a, independent)
     return g.T @ regressor(chain, q, qd, qdd)
@@ -774,9 +680,6 @@ def reduced_coriolis_matrix(
     The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. The matrix dM_r/dt - 2 C_r =
     G^T (dM/dt - 2 C) G + dG/dt^T M G - G^T M dG/dt is skew-symmetric, since dM/dt - 2 C is skew-symmetric for the
     `coriolis_matrix` C. The other arguments and the errors are the same as for `independent_coordinates`.
-
-    Args:
-        w: velocities of the independent coordinates [rad/s or m/s].
     """
     g, _, _ = _split(chain, constraints, q, independent)
     qd = g @ w

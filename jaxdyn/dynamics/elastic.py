@@ -10,7 +10,8 @@ Here K is the stiffness and D the damping of the elastic joints; J and B are the
 reflected through the gears. The friction and spring torques p of the chain act on the link side; the functions in this module
 include them, since the elastic joints transmit them. Spherical and free joints, which have no drive, are rigid.
 
-Conversion between the motors of a transmission and a robot's generalised coordinates."""
+The last functions convert between the motors of a transmission and a robot's generalised coordinates.
+"""
 
 import equinox as eqx
 import jax
@@ -65,13 +66,8 @@ def elastic_forward_dynamics(
     subtracted from the torques.
 
     Args:
-        theta: rotor angles divided by the gear ratio [rad].
-        thetad: rates of theta [rad/s].
         tau_m: motor torques on the rotor shafts, before the gears [N m].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-
-    Returns:
-        (qdd, thetadd) [rad/s^2].
     """
     torque = elastic_torque(chain, elastic, q, theta, qd, thetad)
     applied = jnp.zeros_like(qd).at[layout(chain).columns].set(torque, unique_indices=True)
@@ -101,13 +97,7 @@ def elastic_inverse_dynamics(
     inverse dynamics. With increasing K, the motor torques converge to those of rigid joints with armature J; the difference is
     proportional to 1 / K.
 
-    Args:
-        jerk: third time derivative of q [rad/s^3].
-        snap: fourth time derivative of q [rad/s^4].
-
-    Returns:
-        Rotor angles divided by the gear ratio [rad], their rates [rad/s] and accelerations [rad/s^2], and motor torques
-        on the rotor shafts [N m].
+    Jerk and snap are the third and fourth time derivatives of q [rad/s^3, rad/s^4].
 
     Raises:
         ModelError: the chain has spherical or free joints, which have no drive.
@@ -155,9 +145,6 @@ def elastic_energy(
     return total_energy(chain, q, qd) + 0.5 * rotors
 
 
-# -- motors
-
-
 @compiled
 def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Speeds R S qd of the motors, where R is the transmission matrix and S the coupling matrix [rad/s].
@@ -177,9 +164,6 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
 
     R is the transmission matrix, and S is the coupling matrix (the identity without a coupling). `forward_dynamics` includes
     the rotor inertias, but neither friction nor springs; to include these, pass tau - resistive_force(chain, q, qd).
-
-    Args:
-        motor_torques: torques tau_m on the rotors [N m].
 
     Raises:
         ModelError: the chain has no transmission.

@@ -1,6 +1,4 @@
-"""Energies, the Lagrangian, and joint torques derived independently from the Euler-Lagrange equations.
-
-Hamilton's form of the equations of motion: positions and generalised momenta instead of velocities."""
+"""Energies, and the Euler-Lagrange and Hamilton's equations, which are derived from them."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +7,8 @@ from jaxtyping import Array, Float
 from ..model.chain import Chain
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..model.joints import Link
-from ..spatial.components import add, dot, rotate, scale, unstack, zeros
+from ..spatial.components import dot
+from .centroidal import first_moment
 from .coordinates import (
     base_gravity,
     generalised_force,
@@ -20,9 +18,9 @@ from .coordinates import (
     rate_terms,
     rotor_torques,
 )
-from .crba import mass_matrix_solve, momentum
-from .engine.sweep import carry_twist, outward, start_pose, walk
+from .crba import carried_wrench, mass_matrix_solve
 from .friction import spring_energy, spring_force
+from .kinematics import body_twists
 from .newton_euler import link_inverse_dynamics
 
 
@@ -32,16 +30,10 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 
     V_i is the twist of link i and G_i its spatial inertia.
     """
-
-    def out(parent, link: Link, qdi):
-        w, v = carry_twist(parent, link, qdi)
-        angular, linear = momentum(link.inertia, w, v)
-        return (w, v), dot((*w, *v), (*angular, *linear))
-
     links, x = place(chain, q)
     rates = joint_rates(chain, qd)
-    zero = zeros(3, (x, rates), (chain.inertia,))
-    of_links = outward(links, x, out, (zero, zero), rates).sum()
+    twists = tuple(body_twists(links, x, rates).T)
+    of_links = dot(twists, carried_wrench(tuple(chain.inertia.T), twists)).sum()
     return 0.5 * (of_links + rates @ (chain.armature * rates + rotor_torques(chain, rates)))
 
 
@@ -51,14 +43,7 @@ def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 
     Link i has the pose (R_i, p_i), the mass m_i and the first moment h_i. P is zero if all mass is at the world's origin.
     """
-    gravity = unstack(chain.gravity)
-
-    def out(parent, link: Link, _):
-        r, p = walk(parent, link)
-        return (r, p), dot(gravity, add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4])))
-
-    links, x = place(chain, q)
-    return -outward(links, x, out, start_pose(links, x)).sum()
+    return -(chain.gravity @ first_moment(*place(chain, q)))
 
 
 @compiled
@@ -73,8 +58,7 @@ def euler_lagrange_torque(
 ) -> Float[Array, " nv"]:
     """Joint torques tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian`, O(n) [N m or N].
 
-    The result equals that of `inverse_dynamics`, which is faster. This independent derivation (Lynch & Park 2017, sec. 8.1)
-    is intended for checks and teaching.
+    The result equals that of `inverse_dynamics`, which is faster, by an independent route (Lynch & Park 2017, sec. 8.1).
     """
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
@@ -95,17 +79,14 @@ def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) 
     return kinetic_energy(chain, q, qd) + potential_energy(chain, q) + spring_energy(chain, q)
 
 
-# -- hamiltonian
-
-
 @compiled
-def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Generalised momentum p = M(q) v = dL/dv, including armature and rotors, O(n) [N m s or N s].
+def generalised_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """Generalised momentum p = M(q) qd = dL/dqd, including armature and rotors, O(n) [N m s or N s].
 
-    p is computed as the torques that accelerate the robot from rest with joint accelerations v, without gravity.
+    p is computed as the torques that accelerate the robot from rest with joint accelerations qd, without gravity.
     """
     links, x = place(chain, q)
-    rates = joint_rates(chain, v)
+    rates = joint_rates(chain, qd)
     torques = link_inverse_dynamics(links, x, jnp.zeros_like(rates), rates, jnp.zeros_like(chain.gravity), None)
     return generalised_force(chain, torques + chain.armature * rates + rotor_torques(chain, rates))
 
@@ -123,37 +104,29 @@ def hamiltonian_flow(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, and hence dH/dt = tau . dq/dt.
 
-    The first term of dp/dt is -dH/dq = C^T v - g - k, with v = M^-1 p, g = `gravity_force` and k = `spring_force`. Since C^T
-    v = dM/dt v - C v, this term is computed from one derivative of the momentum along v. The cost is one factorisation of the
-    mass matrix and three sweeps in each direction.
+    Here -dH/dq = C^T v - g - k, with v = M^-1 p, g = `gravity_force` and k = `spring_force`. Since C^T v = dM/dt v - C v, this
+    term follows from one derivative of the momentum along v. The cost is one factorisation of M and three sweeps each way.
 
     For quaternion joints, dq/dt is the velocity v, to be used with `integrate`, and dp/dt is the rate of p = M v in body-fixed
     components. This rate includes Lie-Poisson terms; for a free body with angular velocity w, dp/dt = p x w.
 
     Friction is not included. To include it, pass tau - friction_force(chain, v).
-
-    Args:
-        p: generalised momenta from `generalised_momentum` [N m s or N s].
-        tau: joint torques [N m] (forces [N] for prismatic joints).
-
-    Returns:
-        (dq/dt, dp/dt) [rad/s or m/s, N m or N].
     """
     v = mass_matrix_solve(chain, q, p)
     return v, momentum_drift(chain, q, v) + tau
 
 
 @compiled
-def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Rate of the momentum p = M v at zero torques, C^T v - g - k as in `hamiltonian_flow`, O(n) [N m or N]."""
+def momentum_drift(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """Rate of the momentum p = M qd at zero torques, C^T qd - g - k as in `hamiltonian_flow`, O(n) [N m or N]."""
     links, x = place(chain, q)
-    rates = joint_rates(chain, v)
+    rates = joint_rates(chain, qd)
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
-    # in local coordinates x about the current placement: momentum and dM/dt v, then C v + g
+    # in local coordinates x about the current placement: momentum and dM/dt qd, then C qd + g
     of_links = lambda y: link_inverse_dynamics(links, y, zero, rates, still, None)
     momenta, change = jax.jvp(of_links, (x,), (rates,))
     bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)
     slope = generalised_force(chain, change - bias)
     if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), whose armature part does not depend on x
-        slope = slope - rate_matrix(chain, v).T @ generalised_force(chain, momenta)
+        slope = slope - rate_matrix(chain, qd).T @ generalised_force(chain, momenta)
     return slope - spring_force(chain, q)

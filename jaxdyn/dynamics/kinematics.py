@@ -1,12 +1,7 @@
-"""Forward kinematics: poses of links and frames.
+"""Kinematics: poses, Jacobians, twists and accelerations of links and frames.
 
-Jacobians of links and frames, in body, space and mixed coordinates, and their time derivatives.
-
-Intermediate results of the recursive Newton-Euler algorithm: motions of all links, and wrenches at all joints.
-
-Twists and accelerations of all links by the outward recursion, in the coordinates of the Jacobians.
-
-Acceleration of a frame, by one outward sweep."""
+A twist (w, v) or an acceleration is in "body", "space" or "mixed" coordinates (`jacobian`).
+"""
 
 from typing import Literal, NamedTuple
 
@@ -20,12 +15,12 @@ from ..model.compiled import compiled
 from ..model.configuration import integrate, place
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
-from ..spatial.components import sub, zeros
+from ..spatial.components import zeros
 from ..spatial.se3 import adjoint
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .engine.lanes import by_batch
-from .engine.sweep import carry_twist, inward, outward, start_pose, walk, walk_finely
-from .newton_euler import accelerate, body_wrench, transmit, wrench_columns
+from .engine.sweep import carry_twist, outward, start_pose, walk, walk_finely
+from .newton_euler import accelerate
 
 
 @compiled
@@ -35,7 +30,6 @@ def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 
     The formula is the product of exponentials (Lynch & Park 2017, sec. 4.1). The world frame coincides with the base frame
     unless the chain has a `base_pose` or a free joint. For a named frame, or for the tip, see `frame_pose`.
     """
-
     return link_poses(*place(chain, q))
 
 
@@ -104,9 +98,8 @@ def pose_among(chain: Chain, poses: Float[Array, "n 4 4"], frame: str | None) ->
     return t if k is None else t @ chain.frame_poses[k].astype(t.dtype)
 
 
-# -- jacobian
-
 Reference = Literal["body", "space", "mixed"]
+Acceleration = Literal["spatial", "conventional"]
 
 
 @compiled
@@ -126,8 +119,7 @@ def jacobian(
     Raises:
         ModelError: the frame or reference is unknown.
     """
-    if reference not in ("body", "space", "mixed"):
-        raise ModelError(f"the reference of a Jacobian must be 'body', 'space' or 'mixed', not {reference!r}")
+    _check_reference(reference)
     links, x = place(chain, q)
     placed = placements(links, x)
     link, k = frame_index(chain, frame)
@@ -163,67 +155,10 @@ def jacobian_derivative(
 ) -> Float[Array, "6 nv"]:
     """Time derivative dJ/dt of the Jacobian along qd, with dV/dt = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2].
 
-    The derivative is computed by forward-mode differentiation of `jacobian`, which takes the same arguments and raises the same
-    errors.
+    The arguments and errors are those of `jacobian`, which is differentiated along the motion.
     """
     moved = lambda time: jacobian(chain, integrate(chain, q, time * qd), frame, reference)
     return jax.jvp(moved, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]
-
-
-# -- link forces
-
-
-def link_motions(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    qdd: Float[Array, "n *#lanes"],
-    base: Float[Array, "9 *#lanes"] | None = None,
-) -> Float[Array, "n 9 *#lanes"]:
-    """Motion of every link in its own axes: w, dw and the conventional acceleration a of its origin (`accelerate`).
-
-    Args:
-        base: w, dw and a of the base in its axes, where a = -gravity accounts for gravity; zero by default.
-    """
-
-    def out(parent, link: Link, inputs):
-        motion = accelerate(parent, link, *inputs)
-        return motion, tuple(component for part in motion for component in part)
-
-    inputs = (q, qd, qdd) if base is None else (q, qd, qdd, base)
-    still = zeros(9, inputs, (chain.screw,))
-    start = still if base is None else tuple(z + base[i] for i, z in enumerate(still))
-    return jnp.stack(outward(chain, q, out, (start[:3], start[3:6], start[6:]), (qd, qdd)), axis=1)
-
-
-def transmitted_wrenches(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    motions: Float[Array, "n 9 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
-) -> tuple[Float[Array, "n 6 *#lanes"], Float[Array, "n *#lanes"]]:
-    """Wrench (n, f) that each joint exerts on its link, in the link's frame, and its component along the joint's screw.
-
-    F_i is the sum of Ad^T F_j over the children j of link i, plus the Newton-Euler wrench of the link, minus the external
-    wrench on it.
-    """
-
-    def pass_on(children, link: Link, x):
-        motion, acting = x
-        own = body_wrench(link.inertia, motion[:3], motion[3:6], motion[6:])
-        own = (*own[0], *own[1]) if acting is None else sub((*own[0], *own[1]), acting)
-        handed, torque = transmit(children, link, own)
-        return handed, (*(a + b for a, b in zip(children, own, strict=True)), torque)
-
-    columns = (tuple(motions[:, i] for i in range(9)), wrench_columns(wrenches))
-    tables = (motions, chain.inertia) if wrenches is None else (motions, chain.inertia, wrenches)
-    *found, torques = inward(chain, q, pass_on, zeros(6, (q,), tables), columns)
-    return jnp.stack(found, axis=1), torques
-
-
-# -- link motion
-
-Acceleration = Literal["spatial", "conventional"]
 
 
 @compiled
@@ -235,14 +170,12 @@ def link_twists(
     The recursion is V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), where i-1 denotes the parent of link
     i.
 
-    Args:
-        reference: coordinates of the twists, "body", "space" or "mixed", as in `jacobian`.
-
     Raises:
         ModelError: the reference is unknown.
     """
-    body = _body_twists(chain, q, qd)
-    return body if reference == "body" else to_reference(chain, q, body, reference)
+    links, x = place(chain, q)
+    twists = body_twists(links, x, joint_rates(chain, qd))
+    return twists if reference == "body" else _to_reference(chain, q, twists, reference)
 
 
 @compiled
@@ -254,20 +187,16 @@ def link_accelerations(
     reference: Reference = "body",
     kind: Acceleration = "spatial",
 ) -> Float[Array, "n 6"]:
-    """Accelerations of all links, without gravity, by one sweep, O(n) [rad/s^2, m/s^2].
+    """Accelerations of all links, without gravity, O(n) [rad/s^2, m/s^2].
 
     The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd is the component-wise time derivative of `link_twists`. In body
     coordinates, it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where dV_i
     also includes -g, since the base acceleration is (0, -g)).
 
-    The conventional acceleration (dw_i/dt, d2p/dt2) consists of the angular acceleration and the acceleration of a point p of
-    the body. In body coordinates, p is the frame's origin, and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed
-    coordinates, d2p/dt2 is the same vector in world axes, and the two kinds of acceleration are equal. In space coordinates,
-    p is the body-fixed point at the world's origin.
-
-    Args:
-        reference: coordinates of the accelerations, as in `jacobian`.
-        kind: "spatial" or "conventional".
+    The conventional acceleration (dw_i/dt, d2p/dt2) contains the acceleration of a point p of the body. In body coordinates, p
+    is the frame's origin, and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed coordinates, d2p/dt2 is the same
+    vector in world axes, and the two kinds of acceleration are equal. In space coordinates, p is the body-fixed point at the
+    world's origin.
 
     Raises:
         ModelError: the reference or kind is unknown.
@@ -275,75 +204,32 @@ def link_accelerations(
     if kind not in ("spatial", "conventional"):
         raise ModelError(f"the kind of acceleration must be 'spatial' or 'conventional', not {kind!r}")
     links, x = place(chain, q)
-    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd))
-    conventional = motions[:, 3:]
+    rates = joint_rates(chain, qd)
+    conventional = link_motions(links, x, rates, joint_accelerations(chain, qd, qdd))[:, 3:]
     if reference == "mixed":
-        return to_reference(chain, q, conventional, reference)
+        return _to_reference(chain, q, conventional, reference)
     if reference == "body" and kind == "conventional":
         return conventional
-    body = _body_twists(chain, q, qd)
-    spatial = conventional.at[:, 3:].add(-jnp.cross(body[:, :3], body[:, 3:]))
-    if reference == "body":
-        return spatial
-    spatial = to_reference(chain, q, spatial, reference)  # Ad_T dV = d(Ad_T V)/dt, since ad_V V = 0
-    if kind == "spatial":
-        return spatial
-    space = to_reference(chain, q, body, reference)
-    return spatial.at[:, 3:].add(jnp.cross(space[:, :3], space[:, 3:]))
-
-
-def to_reference(
-    chain: Chain, q: Float[Array, " nq"], motions: Float[Array, "n 6"], reference: Reference
-) -> Float[Array, "n 6"]:
-    """Convert motions (w, v) of link frames from body coordinates to those of a reference.
-
-    Raises:
-        ModelError: the reference is unknown.
-    """
-    poses = reference_poses(chain, q, reference)
-    return jnp.einsum("nij,nj->ni", jax.vmap(adjoint)(poses), motions)
-
-
-def reference_poses(chain: Chain, q: Float[Array, " nq"], reference: Reference) -> Float[Array, "n 4 4"]:
-    """Poses of the link frames relative to the frames of a reference.
-
-    For "space", the reference is the world frame; otherwise it is a frame with world axes at the origin of each link.
-
-    Raises:
-        ModelError: the reference is unknown.
-    """
-    if reference not in ("body", "space", "mixed"):
-        raise ModelError(f"the reference must be 'body', 'space' or 'mixed', not {reference!r}")
-    poses = forward_kinematics(chain, q)
-    return poses if reference == "space" else poses.at[:, :3, 3].set(jnp.zeros_like(poses[:, :3, 3]))
-
-
-def _body_twists(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "n 6"]:
-    def out(parent, link: Link, rate):
-        twist = carry_twist(parent, link, rate)
-        return twist, (*twist[0], *twist[1])
-
-    links, x = place(chain, q)
-    rates = joint_rates(chain, qd)
-    zero = zeros(3, (x, rates), (chain.screw,))
-    return jnp.stack(outward(links, x, out, (zero, zero), rates), axis=1)
-
-
-# -- frame acceleration
+    twists = body_twists(links, x, rates)
+    found = conventional.at[:, 3:].add(-jnp.cross(twists[:, :3], twists[:, 3:]))
+    if reference != "body":
+        twists, found = (_to_reference(chain, q, y, reference) for y in (twists, found))  # d(Ad_T V)/dt = Ad_T dV
+    if kind == "conventional":
+        found = found.at[:, 3:].add(jnp.cross(twists[:, :3], twists[:, 3:]))
+    return found
 
 
 @compiled
 def frame_acceleration(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    a: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
     frame: str | None = None,
 ) -> Float[Array, "6"]:
-    """Acceleration dV/dt = J a + dJ/dt v of a frame in mixed coordinates, computed without Jacobians, O(n) [rad/s^2, m/s^2].
+    """Acceleration dV/dt = J qdd + dJ/dt qd of a frame in mixed coordinates, without Jacobians, O(n) [rad/s^2, m/s^2].
 
-    Components are in world axes, with the angular part first. The linear part is the acceleration of the frame's origin,
-    without gravity.
+    The linear part is the acceleration of the frame's origin, without gravity.
 
     Args:
         frame: name of a link or frame; by default, the chain's tip.
@@ -353,7 +239,7 @@ def frame_acceleration(
     """
     link, k = frame_index(chain, frame)
     links, x = place(chain, q)
-    motions = _link_motions(links, x, joint_rates(chain, v), joint_accelerations(chain, v, a), None)
+    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd))
     if link < 0:
         return jnp.zeros(6, motions.dtype)
     rotation = link_poses(links, x)[link, :3, :3]
@@ -364,4 +250,49 @@ def frame_acceleration(
     return jnp.concatenate([rotation @ dw, rotation @ linear])
 
 
-_link_motions = by_batch(size=lambda chain: 100 + 20 * chain.n)(link_motions)
+@by_batch(size=lambda chain: 100 + 20 * chain.n)
+def body_twists(
+    chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
+) -> Float[Array, "n 6 *#lanes"]:
+    """Twists of the links of a chain with ordinary joints, in body coordinates."""
+
+    def out(parent, link: Link, rate):
+        twist = carry_twist(parent, link, rate)
+        return twist, (*twist[0], *twist[1])
+
+    zero = zeros(3, (x, rates), (chain.screw,))
+    return jnp.stack(outward(chain, x, out, (zero, zero), rates), axis=1)
+
+
+@by_batch(size=lambda chain: 100 + 20 * chain.n)
+def link_motions(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+) -> Float[Array, "n 9 *#lanes"]:
+    """Motion of every link in its own axes: w, dw and the conventional acceleration a of its origin (`accelerate`)."""
+
+    def out(parent, link: Link, inputs):
+        w, dw, a = motion = accelerate(parent, link, *inputs)
+        return motion, (*w, *dw, *a)
+
+    zero = zeros(3, (x, rates, accelerations), (chain.screw,))
+    return jnp.stack(outward(chain, x, out, (zero, zero, zero), (rates, accelerations)), axis=1)
+
+
+def reference_poses(chain: Chain, q: Float[Array, " nq"], reference: Reference) -> Float[Array, "n 4 4"]:
+    """Poses of the link frames in the world ("space"), or in a frame with world axes at the origin of each link ("mixed")."""
+    _check_reference(reference)
+    poses = forward_kinematics(chain, q)
+    return poses if reference == "space" else poses.at[:, :3, 3].set(jnp.zeros_like(poses[:, :3, 3]))
+
+
+def _to_reference(chain: Chain, q: Array, motions: Float[Array, "n 6"], reference: Reference) -> Float[Array, "n 6"]:
+    """Twists or accelerations of the links in the coordinates of a reference, from body coordinates."""
+    return jnp.einsum("nij,nj->ni", jax.vmap(adjoint)(reference_poses(chain, q, reference)), motions)
+
+
+def _check_reference(reference: str) -> None:
+    if reference not in ("body", "space", "mixed"):
+        raise ModelError(f"the reference must be 'body', 'space' or 'mixed', not {reference!r}")

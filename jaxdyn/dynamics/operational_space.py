@@ -1,4 +1,4 @@
-"""Dynamics in operational space, in terms of the twist V of a frame: F = Lambda(q) dV/dt + eta(q, v)."""
+"""Dynamics in operational space, in terms of the twist V of a frame: F = Lambda(q) dV/dt + eta(q, qd)."""
 
 from typing import NamedTuple
 
@@ -46,38 +46,37 @@ def operational_space_inertia(
     not exceed 1 / d in any direction. Without damping, Lambda and its derivatives remain finite at singularities, but are of
     order 1 / eps and 1 / eps^2 in the directions in which the frame cannot move, where eps is the machine epsilon.
 
-    Args:
-        frame: name of a link or frame; by default, the chain's tip.
-        reference: coordinates of the twist, as for `jacobian`.
-        damping: damping d, given as a scalar or one value per direction of the twist [1/(kg m^2), 1/kg].
+    Lambda is symmetric, with the rotational directions first [kg m^2, kg m, kg].
 
-    Returns:
-        Lambda, a symmetric matrix with the rotational directions first [kg m^2, kg m, kg].
+    Args:
+        frame, reference: as for `jacobian`.
+        damping: damping d, given as a scalar or one value per direction of the twist [1/(kg m^2), 1/kg].
 
     Raises:
         ModelError: the frame or reference is unknown, or the robot has fewer than six velocities and there is no damping.
     """
     mobility, _ = _mobility(chain, q, frame, reference, damping)
-    return _inverse(mobility)
+    inverse = _solve(mobility, jnp.eye(6, dtype=mobility.dtype))
+    return 0.5 * (inverse + inverse.T)
 
 
 @compiled
 def operational_space_bias(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     frame: str | None = None,
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "6"]:
-    """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v in F = Lambda dV/dt + eta [N m, N].
+    """Bias wrench eta(q, qd) = J_bar^T (C qd + g) - Lambda dJ/dt qd in F = Lambda dV/dt + eta [N m, N].
 
     The acceleration dV/dt is produced by the wrench F acting on the robot at the frame, or equivalently by the joint torques
-    J^T F. If J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. The arguments and errors are the same as for
+    J^T F. If J is square, eta = J^-T (C qd + g) - Lambda dJ/dt J^-1 V. The arguments and errors are the same as for
     `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
-    return _solve(mobility, _drift(chain, q, v, frame, reference, solved))
+    return _solve(mobility, _drift(chain, q, qd, frame, reference, solved))
 
 
 @compiled
@@ -90,7 +89,7 @@ def dynamically_consistent_inverse(
 ) -> Float[Array, "nv 6"]:
     """Dynamically consistent inverse J_bar = M^-1 J^T Lambda of the Jacobian (Khatib 1987).
 
-    Among all joint velocities v with J v = V, v = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to within
+    Among all joint velocities with J qd = V, qd = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to within
     rounding errors, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and errors are the
     same as for `operational_space_inertia`.
     """
@@ -102,7 +101,7 @@ def dynamically_consistent_inverse(
 def operational_space(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
     frame: str | None = None,
     reference: Reference = "body",
     tolerance: float | None = None,
@@ -119,8 +118,6 @@ def operational_space(
     `operational_space_inertia` is a smooth alternative.
 
     Args:
-        frame: name of a link or frame; by default, the chain's tip.
-        reference: coordinates of the twist, as for `jacobian`.
         tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; by default, eps^0.75
             with the machine epsilon eps.
 
@@ -129,8 +126,8 @@ def operational_space(
     """
     mobility, solved = _mobility_factors(chain, q, frame, reference)
     least = jnp.finfo(mobility.dtype).eps ** 0.75 if tolerance is None else tolerance
-    inertia = _pseudo_inverse(mobility, jnp.asarray(least, mobility.dtype))
-    bias = inertia @ _drift(chain, q, v, frame, reference, solved)
+    inertia = symmetric_pseudo_inverse(mobility, jnp.asarray(least, mobility.dtype))
+    bias = inertia @ _drift(chain, q, qd, frame, reference, solved)
     # the trace of the projector onto the directions in which the frame can move
     rank = jnp.round(jnp.trace(jax.lax.stop_gradient(inertia @ mobility))).astype(jnp.int32)
     return OperationalSpace(inertia, bias, solved @ inertia, rank)
@@ -164,39 +161,62 @@ def _mobility(
 
 
 def _drift(
-    chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
+    chain: Chain, q: Array, qd: Array, frame: str | None, reference: Reference, solved: Array
 ) -> Float[Array, "6"]:
-    """The negative of the frame's acceleration at zero torques, J M^-1 (C v + g) - dJ/dt v."""
-    return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
+    """The negative of the frame's acceleration at zero torques, J M^-1 (C qd + g) - dJ/dt qd."""
+    return solved.T @ bias_force(chain, q, qd) - jacobian_derivative(chain, q, qd, frame, reference) @ qd
 
 
 def _solve(mobility: Array, b: Array) -> Array:
     return cho_solve(cho_factor(mobility, lower=True), b)
 
 
-def _inverse(mobility: Array) -> Array:
-    inverse = _solve(mobility, jnp.eye(6, dtype=mobility.dtype))
-    return 0.5 * (inverse + inverse.T)
+def symmetric_pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
+    """`pseudo_inverse` of a positive semidefinite matrix, with eigenvalues below `tolerance` times the largest set to zero."""
+    values, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(a))
+    inverses = _inverses(values, tolerance * values[-1])
+    return _differentiable(a, (vectors * inverses[None, :]) @ vectors.T)
+
+
+def pseudo_inverse(
+    matrix: Float[Array, "m n"], tolerance: float | Float[Array, ""] | None = None
+) -> tuple[Float[Array, "n m"], Float[Array, ""]]:
+    """Moore-Penrose inverse A^+ and rank of A, with singular values below `tolerance` times the largest treated as zero.
+
+    Derivatives of any order follow from the formula of Golub & Pereyra (1973) for constant rank,
+    dA^+ = -A^+ dA A^+ + A^+ A^+T dA^T (1 - A A^+) + (1 - A^+ A) dA^T A^+T A^+,
+    which does not divide by differences of singular values. The cost is O(m n min(m, n)).
+    """
+    left, values, right = jnp.linalg.svd(jax.lax.stop_gradient(matrix), full_matrices=False)
+    inverse = _inverses(values, limit := rank_tolerance(matrix, tolerance) * values[0])
+    return _differentiable(matrix, (right.T * inverse[None]) @ left.T), (values > limit).sum().astype(matrix.dtype)
+
+
+def rank_tolerance(like: Array, tolerance: float | Float[Array, ""] | None) -> Float[Array, ""]:
+    """The given tolerance, or by default the square root of the machine epsilon."""
+    value = float(jnp.finfo(like.dtype).eps) ** 0.5 if tolerance is None else tolerance
+    return jnp.asarray(value, like.dtype)
+
+
+def _inverses(values: Float[Array, " k"], limit: Float[Array, ""]) -> Float[Array, " k"]:
+    """Reciprocals of the values above a limit, and zero for the others."""
+    kept = values > limit
+    return jnp.where(kept, 1 / jnp.where(kept, values, jnp.ones_like(values)), jnp.zeros_like(values))
 
 
 @jax.custom_jvp
-def _pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
-    """The pseudo-inverse of a symmetric positive semidefinite matrix; small eigenvalues are treated as zero.
-
-    Eigenvalues below `tolerance` times the largest are considered small.
-    """
-    values, vectors = jnp.linalg.eigh(a)
-    kept = values > tolerance * values[-1]
-    inverses = jnp.where(kept, 1 / jnp.where(kept, values, jnp.ones_like(values)), jnp.zeros_like(values))
-    return (vectors * inverses[None, :]) @ vectors.T
+def _differentiable(matrix: Float[Array, "m n"], inverse: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """`inverse`, differentiated as the pseudo-inverse of `matrix`."""
+    del matrix
+    return inverse
 
 
-@_pseudo_inverse.defjvp
-def _pseudo_inverse_jvp(primals, tangents):
-    # dP = -P dA P + P P dA (1 - A P) + (1 - P A) dA P P at constant rank: no eigenvectors are differentiated
-    a, tolerance = primals
-    da = 0.5 * (tangents[0] + tangents[0].T)
-    p = _pseudo_inverse(a, tolerance)
-    rest = jnp.eye(a.shape[0], dtype=a.dtype) - a @ p
-    across = p @ p @ da @ rest
-    return p, across + across.T - p @ da @ p
+@_differentiable.defjvp
+def _differentiable_jvp(primals, tangents):
+    a, constant = primals
+    da = tangents[0]
+    p = _differentiable(a, constant)
+    turned = da.T @ p.T  # dA^T A^+T
+    outside = turned @ p
+    inside = p @ (p.T @ da.T)
+    return p, -p @ da @ p + inside - (inside @ a) @ p + outside - p @ (a @ outside)

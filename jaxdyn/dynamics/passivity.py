@@ -1,4 +1,4 @@
-"""Quantities for passivity-based control: the torques M a_ref + C v_ref + g, and the work done on a robot."""
+"""Quantities for passivity-based control: the torques M qdd_ref + C qd_ref + g, and the work done on a robot."""
 
 from collections.abc import Callable
 
@@ -18,35 +18,33 @@ from .newton_euler import newton_euler
 def passivity_inverse_dynamics(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    v_ref: Float[Array, " nv"],
-    a_ref: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
+    qd_ref: Float[Array, " nv"],
+    qdd_ref: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """Torques tau = M(q) a_ref + C(q, v) v_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
+    """Torques tau = M(q) qdd_ref + C(q, qd) qd_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
 
-    C(q, v) v_ref is the symmetric bilinear form of the quadratic velocity terms c(q, v) = C(q, v) v, that is, half the
-    derivative of c along v_ref; dM/dt - 2 C is skew-symmetric. For v_ref = v, the result equals inverse_dynamics(chain, q, v,
-    a_ref).
+    C(q, qd) qd_ref is the symmetric bilinear form of the quadratic velocity terms c(q, qd) = C(q, qd) qd, that is, half the
+    derivative of c along qd_ref; dM/dt - 2 C is skew-symmetric. For qd_ref = qd, the result equals that of `inverse_dynamics`.
 
     Args:
-        v: velocity [rad/s or m/s].
-        v_ref: reference velocity, commonly v_d - lambda (q - q_d) [rad/s or m/s].
-        a_ref: time derivative of v_ref; for quaternion joints, the time derivatives of its body components [rad/s^2 or m/s^2].
+        qd_ref: reference velocity, commonly qd_d - lambda (q - q_d) [rad/s or m/s].
+        qdd_ref: time derivative of qd_ref; for quaternion joints, of its body components [rad/s^2 or m/s^2].
 
     Returns:
         Joint torques [N m] (forces [N] for prismatic joints).
     """
     links, x = place(chain, q)
-    torques = _link_torques(links, x, *reference_motion(chain, links, v, v_ref, a_ref))
-    spins = joint_rates(chain, a_ref)
+    torques = _link_torques(links, x, *reference_motion(chain, links, qd, qd_ref, qdd_ref))
+    spins = joint_rates(chain, qdd_ref)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 
 
-def reference_motion(chain: Chain, links: Chain, v: Array, v_ref: Array, a_ref: Array) -> tuple[Array, ...]:
+def reference_motion(chain: Chain, links: Chain, qd: Array, qd_ref: Array, qdd_ref: Array) -> tuple[Array, ...]:
     """Rates, reference rates and reference accelerations of the links' joints, and gravity, for `by_reference`."""
     if chain.topology.quaternion_joints:
-        a_ref = a_ref - rate_matrix(chain, v) @ v_ref
-    return joint_rates(chain, v), joint_rates(chain, v_ref), joint_rates(chain, a_ref), base_gravity(links)
+        qdd_ref = qdd_ref - rate_matrix(chain, qd) @ qd_ref
+    return joint_rates(chain, qd), joint_rates(chain, qd_ref), joint_rates(chain, qdd_ref), base_gravity(links)
 
 
 def by_reference(terms: Callable[[Array, Array, Array], Array], rates, references, accelerations, gravity) -> Array:
@@ -78,7 +76,7 @@ def _link_torques(
 def passivity_integral(
     chain: Chain, q: Float[Array, "times nq"], tau: Float[Array, "steps nv"]
 ) -> Float[Array, " times"]:
-    """Work int_0^t v^T tau dt done on a robot up to the time t of each row of q; the first entry is 0 [J].
+    """Work int_0^t qd^T tau dt done on a robot up to the time t of each row of q; the first entry is 0 [J].
 
     The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in `rollout`. The
     sum is exact for ordinary joints, and second-order accurate in the time step for quaternion joints. If torques are sampled

@@ -17,8 +17,8 @@ from ..model.mechanisms import coordinate_columns
 from ..spatial.se3 import pose_inverse
 from .coordinates import generalised_force, joint_accelerations, joint_rates, link_wrenches, rotor_torques
 from .crba import crba, mass_matrix_solve
-from .kinematics import link_motions, transmitted_wrenches
 from .newton_euler import inverse_dynamics
+from .wrenches import joint_loads
 
 
 class BaseMotion(NamedTuple):
@@ -85,9 +85,8 @@ def moving_base_inverse_dynamics(
     w, v = base.twist[:3], base.twist[3:]
     fall = base.pose[:3, :3].T @ chain.gravity
     start = jnp.concatenate([w, base.acceleration[:3], base.acceleration[3:] + jnp.cross(w, v) - fall])
-    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), start)
     acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    _, torques = transmitted_wrenches(links, x, motions, acting)
+    _, torques = joint_loads(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), start, acting)
     spins = joint_rates(chain, qdd)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 

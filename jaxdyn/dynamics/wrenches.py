@@ -1,6 +1,4 @@
-"""Wrenches that joints transmit between each link and its parent, from the inward recursion.
-
-The wrench of the ground on the robot, and the zero moment point."""
+"""Wrenches at joints and on the ground, and the zero moment point."""
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +8,14 @@ from ..model.chain import Chain
 from ..model.compiled import checked, compiled
 from ..model.configuration import place
 from ..model.joints import Link
-from ..spatial.components import move_wrench, sub, zeros
+from ..spatial.components import add, rotate, sub, unstack, zeros
 from ..spatial.se3 import adjoint, pose_inverse
-from .coordinates import base_gravity, joint_accelerations, joint_rates, link_wrenches
-from .engine.sweep import outward, start_pose, walk
-from .kinematics import Reference, link_motions, reference_poses, transmitted_wrenches
-from .newton_euler import accelerate, body_wrench, wrench_columns
+from .coordinates import base_gravity, joint_accelerations, joint_rates
+from .crba import wrench_from
+from .engine.lanes import by_batch
+from .engine.sweep import inward, outward, start_pose, walk
+from .kinematics import Reference, reference_poses
+from .newton_euler import accelerate, body_wrench, link_wrenches, transmit, wrench_columns
 
 
 @compiled
@@ -52,24 +52,56 @@ def joint_wrenches(
     links, x = place(chain, q)
     gravity = base_gravity(links)
     base = jnp.concatenate([jnp.zeros(6, gravity.dtype), -gravity])
-    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), base)
     acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    found, _ = transmitted_wrenches(links, x, motions, acting)
+    found, _ = joint_loads(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), base, acting)
     if reference == "body":
         return found
     back = jax.vmap(lambda t: adjoint(pose_inverse(t)).T)(reference_poses(chain, q, reference))
     return jnp.einsum("nij,nj->ni", back, found)
 
 
-# -- ground
+@by_batch(size=lambda chain: 100 + 20 * chain.n)
+def joint_loads(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    base: Float[Array, "9 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> tuple[Float[Array, "n 6 *#lanes"], Float[Array, "n *#lanes"]]:
+    """Wrench that each joint exerts on its link, in the link's frame, and its component along the joint's screw.
+
+    The algorithm is `newton_euler` for a base with any motion (w, dw, a) in its own axes; a = -gravity accounts for gravity.
+    """
+
+    def required(parent, link: Link, inputs):
+        motion = accelerate(parent, link, *inputs[:2])
+        return motion, external(body_wrench(link.inertia, *motion), inputs[2])
+
+    def passed_on(children, link: Link, wrench):
+        handed, torque = transmit(children, link, wrench)
+        return handed, (add(children, wrench), torque)
+
+    columns = wrench_columns(wrenches)
+    zero = zeros(9, (x, rates, accelerations, base), (chain.inertia,))
+    start = tuple(z + base[i] for i, z in enumerate(zero))
+    needed = outward(chain, x, required, (start[:3], start[3:6], start[6:]), (rates, accelerations, columns))
+    found, torques = inward(chain, x, passed_on, zero[:6], needed)
+    return jnp.stack(found, axis=1), torques
+
+
+def external(wrench, acting):
+    """The wrench (moment, force) that remains for the joints if the wrench `acting` or None acts on the link, as a 6-tuple."""
+    wrench = (*wrench[0], *wrench[1])
+    return wrench if acting is None else sub(wrench, acting)
 
 
 @compiled
 def ground_reaction(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    a: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> Float[Array, "6"]:
     """Wrench F = (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
@@ -84,34 +116,47 @@ def ground_reaction(
     and armature act internally and do not change F.
 
     Args:
-        chain: the robot.
-        q: joint positions [rad or m].
-        v: joint velocities [rad/s or m/s].
-        a: joint accelerations [rad/s^2 or m/s^2].
         external_wrenches: wrenches on each link other than those of the ground, in the link's frame [N m, N].
     """
 
-    def out(parent, link: Link, x):
-        world, motion = parent
-        rate, acceleration, acting = x
-        motion = accelerate(motion, link, rate, acceleration)
-        moment, force = body_wrench(link.inertia, *motion)
-        if acting is not None:
-            moment, force = sub(moment, acting[:3]), sub(force, acting[3:])
-        r, p = walk(world, link)
-        return ((r, p), motion), move_wrench(r, p, (*moment, *force))
-
     links, x = place(chain, q)
-    rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, a)
-    acting = wrench_columns(external_wrenches)
-    gravity = base_gravity(links)
-    zero = zeros(3, (x, rates, accelerations, gravity), (chain.inertia,))
-    if acting is not None:
-        zero = tuple(z + 0 * acting[0][0] for z in zero)
-    lifted = tuple(z - g for z, g in zip(zero, (gravity[0], gravity[1], gravity[2]), strict=True))
-    start = (start_pose(links, x, rates, accelerations), (zero, zero, lifted))
-    wrenches = outward(links, x, out, start, (rates, accelerations, acting))
-    return jnp.stack(wrenches).sum(1)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    return _ground_wrenches(links, x, rates, accelerations, base_gravity(links), external_wrenches).sum(1)
+
+
+@by_batch
+def _ground_wrenches(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> Float[Array, "6 n *#lanes"]:
+    """The wrenches that the links' motions require, about the world's origin."""
+    position, needed = world_wrenches(chain, x, rates, accelerations, gravity, wrenches)
+    return jnp.stack(wrench_from(position, needed))
+
+
+def world_wrenches(chain: Chain, x: Array, rates: Array, accelerations: Array, gravity: Array | None, wrenches):
+    """Positions of the links, and the wrenches that their motions require, in world axes about the links' own origins.
+
+    All are tuples of components, each an array over links. Without gravity, the wrenches are rates of momentum.
+    """
+
+    def out(parent, link: Link, inputs):
+        world, motion = parent
+        r, p = world = walk(world, link)
+        motion = accelerate(motion, link, *inputs[:2])
+        needed = external(body_wrench(link.inertia, *motion), inputs[2])
+        return (world, motion), (p, (*rotate(r, needed[:3]), *rotate(r, needed[3:])))
+
+    columns = wrench_columns(wrenches)
+    inputs = (x, rates, accelerations, *(() if gravity is None else (gravity,)), *(() if columns is None else columns))
+    zero = zeros(3, inputs, (chain.inertia,))
+    up = zero if gravity is None else sub(zero, unstack(gravity))
+    start = start_pose(chain, *inputs), (zero, zero, up)
+    return outward(chain, x, out, start, (rates, accelerations, columns))
 
 
 @checked

@@ -1,6 +1,4 @@
-"""Time integration of constrained robots: the schemes of `step`, followed by a projection that removes drift.
-
-Rollouts with a prescribed motion of the base or of some joints."""
+"""Rollouts of robots under constraints, and with a prescribed motion of the base or of some joints."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,7 +15,7 @@ from ..model.chain import Chain
 from ..model.compiled import compiled, layout
 from ..model.mechanisms import Constraints, coordinate_columns
 from .integrate import Method, advance, promoted
-from .rollout import repeated
+from .rollout import Controls, Motion, repeated
 
 
 @compiled
@@ -41,12 +39,6 @@ def constrained_step(
 
     Args:
         constraints: one or more constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
-        q: positions [rad or m].
-        qd: velocities [rad/s or m/s].
-        tau: joint torques, constant during the step [N m or N].
-        dt: time step [s].
-        external_wrenches: constant wrench (n, f) on each link, in the link's frame [N m, N].
-        method: integration scheme, as in `step`.
         stabilisation: Baumgarte's gains (alpha, beta) [1/s], used instead of the projection; with (0, 0), the residual phi
             of the constraints drifts due to integration errors.
 
@@ -73,38 +65,20 @@ def constrained_rollout(
     constraints: Constraints,
     q: Float[Array, " nq"],
     qd: Float[Array, " nv"],
-    controls: Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array],
+    controls: Controls,
     dt: float | Float[Array, ""],
     steps: int | None = None,
     method: Method = "rk4",
     every: int = 1,
     checkpoint: int | None = None,
-) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+) -> Motion:
     """Positions and velocities at t = 0, every * dt, ..., steps * dt by `constrained_step`; row 0 is the initial state.
 
-    Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
-
-    Args:
-        constraints: one or more constraints, as in `constrained_step`.
-        q: initial positions [rad or m].
-        qd: initial velocities [rad/s or m/s].
-        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
-        dt: time step [s].
-        steps: number of steps; required if `controls` is a policy.
-        method: integration scheme, as in `step`.
-        every: number of steps between returned states; must divide the total number of steps.
-        checkpoint: number of checkpoint levels for reverse-mode derivatives, as in `rollout`.
-
-    Raises:
-        ModelError: as for `rollout` and `constrained_step`.
+    Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`). The other arguments and
+    the errors are those of `rollout` and `constrained_step`.
     """
-    move = lambda q, qd, tau, dt, _: constrained_step(chain, constraints, q, qd, tau, dt, None, method)
-    return repeated(move, promoted(chain, q, qd), controls, dt, steps, None, every, checkpoint)
-
-
-# -- prescribed
-
-Controls = Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array]
+    move = lambda _t, q, qd, tau, dt, _row: constrained_step(chain, constraints, q, qd, tau, dt, None, method)
+    return repeated(move, promoted(chain, q, qd), controls, dt, steps, every, checkpoint)
 
 
 @compiled
@@ -119,36 +93,26 @@ def moving_base_rollout(
     method: Method = "rk4",
     every: int = 1,
     checkpoint: int | None = None,
-) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+) -> Motion:
     """Positions and velocities of a robot whose base follows a path of poses T(t), at t = 0, every * dt, ..., steps * dt.
 
     Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force. The motion of the base is evaluated
     at each stage of the integration scheme, so the scheme retains its order.
 
+    The other arguments and the errors are those of `rollout` and `moving_base_forward_dynamics`.
+
     Args:
         path: twice differentiable function of time [s] that returns the pose (4x4) of the base in the world [m].
-        q: initial positions [rad or m].
-        qd: initial velocities [rad/s or m/s].
-        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
-        dt: time step [s].
-        steps: number of steps; required if `controls` is a policy.
-        method: integration scheme, as in `step`.
-        every: number of steps between returned states; must divide the total number of steps.
-        checkpoint: number of checkpoint levels for reverse-mode derivatives, as in `rollout`.
-
-    Raises:
-        ModelError: as for `rollout` and `moving_base_forward_dynamics`.
     """
 
-    def move(q, qd, tau, dt, start):
+    def move(start, q, qd, tau, dt, _):
         def acceleration(robot, x, xd, elapsed):
             base = base_motion(path, start + elapsed)
             return moving_base_forward_dynamics(robot, base, x, xd, tau - resistive_force(robot, x, xd))
 
         return advance(chain, q, qd, dt, acceleration, method)
 
-    state = promoted(chain, q, qd)
-    return repeated(move, state, controls, dt, steps, _starts(controls, dt, steps, state[0]), every, checkpoint)
+    return repeated(move, promoted(chain, q, qd), controls, dt, steps, every, checkpoint)
 
 
 @compiled
@@ -163,26 +127,17 @@ def hybrid_rollout(
     method: Method = "rk4",
     every: int = 1,
     checkpoint: int | None = None,
-) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+) -> Motion:
     """Positions and velocities of a robot with prescribed motions of some joints, at t = 0, every * dt, ..., steps * dt.
 
     Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at every stage of the
-    integration scheme; their entries in q and qd are ignored. To obtain the forces that the prescribed motion requires, call
-    `hybrid_dynamics` at the returned states.
+    integration scheme; their entries in q, qd and controls are ignored. To obtain the forces that the prescribed motion
+    requires, call `hybrid_dynamics` at the returned states. The other arguments are those of `rollout`.
 
     Args:
         prescribed: mapping from prescribed coordinates to their motions. A key is the name of a joint (of a coordinate, if
             joints are coupled) or a column of v; a value is a twice differentiable function of time [s] that returns a
             position [rad or m]. Quaternion joints are not supported.
-        q: initial positions [rad or m].
-        qd: initial velocities [rad/s or m/s].
-        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd); ignored for prescribed
-            coordinates.
-        dt: time step [s].
-        steps: number of steps; required if `controls` is a policy.
-        method: integration scheme, as in `step`.
-        every: number of steps between returned states; must divide the total number of steps.
-        checkpoint: number of checkpoint levels for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout`, or a coordinate is unknown, repeated, or part of a quaternion joint.
@@ -204,7 +159,7 @@ def hybrid_rollout(
         (x, xd), (_, xdd) = jax.jvp(velocity, (t,), (jnp.ones_like(t),))
         return q.at[entries].set(x.astype(q.dtype)), qd.at[columns].set(xd.astype(qd.dtype)), xdd.astype(qd.dtype)
 
-    def move(q, qd, tau, dt, start):
+    def move(start, q, qd, tau, dt, _):
         def acceleration(robot, x, xd, elapsed):
             x, xd, xdd = on_path(start + elapsed, x, xd)
             return hybrid_dynamics(
@@ -216,10 +171,4 @@ def hybrid_rollout(
 
     q, qd = promoted(chain, q, qd)
     state = on_path(jnp.zeros((), q.dtype), q, qd)[:2]
-    return repeated(move, state, controls, dt, steps, _starts(controls, dt, steps, q), every, checkpoint)
-
-
-def _starts(controls: Controls, dt: float | Array, steps: int | None, like: Array) -> Float[Array, " steps"] | None:
-    """The time at which each step starts [s]; None if the number of steps is missing (`repeated` then raises an error)."""
-    count = steps if callable(controls) else len(controls)
-    return None if count is None else jnp.arange(count, dtype=like.dtype) * jnp.asarray(dt, like.dtype)
+    return repeated(move, state, controls, dt, steps, every, checkpoint)

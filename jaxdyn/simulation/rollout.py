@@ -1,8 +1,8 @@
-"""The time-stepping loop of all rollouts, which stores states and, for derivatives, checkpoints.
+"""Rollouts: many steps of one robot in one compiled loop, which stores states and, for derivatives, checkpoints.
 
-Rollouts: many steps of one robot in one compiled loop.
-
-Time integration with adaptive steps by diffrax, an optional dependency (`pip install "jaxdyn[adaptive]"`)."""
+All rollouts consist of a function for one step and `repeated` or `march`, which iterate it. They share the arguments of
+`rollout`, which documents them. `adaptive_rollout` uses diffrax, an optional dependency (`pip install "jaxdyn[adaptive]"`).
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,105 +13,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics import forward_dynamics, resistive_force
-from ..errors import ModelError
+from ..errors import ControlError, ModelError
 from ..model.chain import Chain
 from ..model.compiled import checked, compiled
 from ..model.configuration import integrate, normalise_configuration
 from .integrate import Method, promoted, step
 
 State = TypeVar("State")
-
-
-def march(
-    advance: Callable[[State, Array, PyTree], State],
-    state: State,
-    inputs: PyTree,
-    steps: int,
-    every: int = 1,
-    checkpoint: int | None = None,
-) -> State:
-    """Iterate state = advance(state, k, row k of inputs), and return the initial state and every `every`-th state, stacked.
-
-    The state may contain further outputs of a step, such as its torques; each row after the first then contains the outputs
-    of the step that leads to it.
-
-    If `checkpoint` is given, the steps run in that number of nested loops, each of about steps^(1 / checkpoint) iterations. For
-    reverse-mode derivatives, only the state at the start of each iteration is stored (`jax.checkpoint`); everything else is
-    recomputed.
-
-    Raises:
-        ModelError: `every` does not divide the number of steps, or `checkpoint` is less than 1.
-    """
-    if every < 1 or steps % every:
-        raise ModelError(
-            f"every={every} does not divide {steps} steps; choose a divisor, or every=steps for only the first and last state"
-        )
-    if checkpoint is not None and checkpoint < 1:
-        raise ModelError(f"checkpoint={checkpoint}; the number of checkpoint levels must be at least 1, or None")
-    turns = None if checkpoint is None else max(2, math.ceil(steps ** (1 / checkpoint) - 1e-9))
-
-    def one(carry, x):
-        k, state = carry
-        return k + 1, advance(state, k, x)
-
-    def block(carry, x):
-        return one(carry, x) if every == 1 else _loop(one, lambda _: None, carry, x, every, turns)[0]
-
-    blocks = steps // every
-    if every > 1:
-        inputs = jax.tree.map(lambda x: jnp.reshape(x, (blocks, every, *x.shape[1:])), inputs)
-    _, kept = _loop(block, lambda carry: carry[1], (jnp.zeros((), int), state), inputs, blocks, turns)
-    return jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), state, kept)
-
-
-def _loop(advance, keep, carry, xs, length, turns):
-    """Iterate carry = advance(carry, x); return the last carry, and keep(carry) after each iteration.
-
-    The iterations run as nested loops of about `turns` iterations each, or as one loop if `turns` is None.
-    """
-    sizes = (length,) if turns is None else level_sizes(length, turns)
-    total = math.prod(sizes)
-    idle = total - length
-
-    def turn(carry, x):
-        live, x = x
-        if idle:  # skip the padded iterations; with `where` instead of `cond`, derivatives could become NaN
-            carry = jax.lax.cond(live, advance, lambda carry, x: carry, carry, x)
-        else:
-            carry = advance(carry, x)
-        return carry, keep(carry)
-
-    def by_levels(x):
-        padded = jnp.concatenate([x, jnp.zeros((idle, *x.shape[1:]), x.dtype)]) if idle else x
-        return jnp.reshape(padded, (*sizes, *x.shape[1:]))
-
-    live = jnp.arange(length) >= 0 if idle else None  # padded with False
-    nested = turn
-    for size in reversed(sizes):
-        nested = _scan(nested if turns is None else jax.checkpoint(nested, prevent_cse=False), size)
-    carry, kept = nested(carry, jax.tree.map(by_levels, (live, xs)))
-    return carry, jax.tree.map(lambda x: jnp.reshape(x, (total, *x.shape[len(sizes) :]))[:length], kept)
-
-
-def _scan(body, length):
-    return lambda carry, xs: jax.lax.scan(body, carry, xs, length=length)
-
-
-def level_sizes(length: int, turns: int) -> tuple[int, ...]:
-    """Iteration counts of nested loops, each about `turns` or less; their product is `length` or slightly more."""
-    sizes = []
-    levels = 1
-    while turns**levels < length:
-        levels += 1
-    for left in range(levels, 1, -1):
-        size = math.ceil(length ** (1 / left) - 1e-9)
-        near = [x for x in range(math.ceil(size / 1.5), math.floor(1.5 * size) + 1) if length % x == 0]
-        sizes.append(min(near, key=lambda x: abs(x - size)) if near else size)
-        length = -(-length // sizes[-1])
-    return (*sizes, length)
-
-
-# -- rollout
+Controller = tuple[Callable[[Any, Array, Array, Array], tuple[Array, Any]], Any]
+Controls = Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array]
+Motion = tuple[Float[Array, "times nq"], Float[Array, "times nv"]]
 
 
 @compiled
@@ -119,14 +30,14 @@ def rollout(
     chain: Chain,
     q: Float[Array, " nq"],
     qd: Float[Array, " nv"],
-    controls: Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array],
+    controls: Controls,
     dt: float | Float[Array, ""],
     steps: int | None = None,
     method: Method = "semi_implicit_euler",
     external_wrenches: Float[Array, "n 6"] | Float[Array, "steps n 6"] | None = None,
     every: int = 1,
     checkpoint: int | None = None,
-) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+) -> Motion:
     """Positions and velocities at t = 0, every * dt, 2 * every * dt, ..., steps * dt, starting from the state (q, qd).
 
     The result has steps / every + 1 rows. A rollout stores only the controls and the returned rows, so with a policy and
@@ -154,49 +65,94 @@ def rollout(
     """
     by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 
-    def move(q, qd, tau, dt, wrenches):
-        return step(chain, q, qd, tau, dt, wrenches if by_step else external_wrenches, method)
+    def move(_, q, qd, tau, dt, row):
+        return step(chain, q, qd, tau, dt, row if by_step else external_wrenches, method)
 
-    rows = external_wrenches if by_step else None
-    return repeated(move, promoted(chain, q, qd), controls, dt, steps, rows, every, checkpoint)
+    state, rows = promoted(chain, q, qd), external_wrenches if by_step else None
+    return repeated(move, state, controls, dt, steps, every, checkpoint, rows)
 
 
-def repeated(
-    move: Callable[..., tuple[Array, Array]],
-    start: Sequence[Array],
-    controls: Array | Callable[[Array, Array, Array], Array],
-    dt: float | Array,
-    steps: int | None,
-    rows: PyTree,
-    every: int,
-    checkpoint: int | None,
-) -> tuple[Array, Array]:
-    """Positions and velocities from repeated steps (q, qd) = move(q, qd, tau, dt, row), in the form returned by `rollout`.
+class ControlledMotion(NamedTuple):
+    """The result of `controlled_rollout`: one row at t = 0 and one row after every `every` control periods.
+
+    Attributes:
+        t: times [s].
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        tau: torques applied in the preceding period; zero in the first row [N m or N].
+        state: controller states; every leaf of the pytree has one row per time.
+    """
+
+    t: Float[Array, " times"]
+    q: Float[Array, "times nq"]
+    qd: Float[Array, "times nv"]
+    tau: Float[Array, "times nv"]
+    state: Any
+
+
+@compiled
+def controlled_rollout(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    controller: Controller,
+    dt: float | Float[Array, ""],
+    steps: int,
+    method: Method = "semi_implicit_euler",
+    substeps: int = 1,
+    every: int = 1,
+    disturbance: Callable[[Array, Array, Array], Array] | None = None,
+) -> ControlledMotion:
+    """Simulate the robot under a control law (tau, state) = law(state, t, q, qd) with control period dt.
+
+    Torques are constant within a control period. The simulation includes the robot's friction and springs, and runs as one
+    compiled loop. For stateless controllers, use `rollout`.
+
+    Args:
+        controller: the pair (law, initial state). The law is a pure function that returns torques [N m or N] and the next
+            state, a pytree of arrays with constant shapes and types.
+        dt: control period [s].
+        steps: number of control periods; `every` counts periods as well.
+        method: integration scheme, as in `step`.
+        substeps: number of integration steps per period.
+        disturbance: function of (t, q, qd) that returns additional joint torques [N m or N], which are unknown to the
+            controller and constant during a substep.
 
     Raises:
-        ModelError: as for `rollout`.
+        ControlError: the controller does not return `nv` torques, or `substeps` is less than 1.
+        ModelError: `every` does not divide the number of periods, or the method is unknown.
     """
-    q, qd = start
+    if substeps < 1:
+        raise ControlError(f"substeps={substeps}; it must be at least 1")
+    law, state = controller
+    q, qd = promoted(chain, q, qd)
     dt = jnp.asarray(dt, q.dtype)
-    policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
-    if torques is not None and steps not in (None, len(torques)):
-        raise ModelError(
-            f"{len(torques)} rows of torques are given for {steps} steps; omit steps, or pass one row per step"
-        )
-    steps = steps if torques is None else len(torques)
-    if steps is None:
-        raise ModelError("a rollout under a policy needs the number of steps; pass steps=")
+    short = dt / substeps
 
-    def advance(state, k, x):
-        tau, row = x
-        q, qd = state
-        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
-        return move(q, qd, tau, dt, row)
+    def advance(carry, k, _):
+        q, qd, _, state = carry
+        time = k.astype(dt.dtype) * dt
+        tau, state = law(state, time, q, qd)
+        if jnp.shape(tau) != (chain.nv,):
+            raise ControlError(f"the controller's torques have shape {jnp.shape(tau)}; this robot needs ({chain.nv},)")
+        tau = tau.astype(qd.dtype)
 
-    return march(advance, (q, qd), (torques, rows), steps, every, checkpoint)
+        def substep(inner, j):
+            x, xd = inner
+            acting = tau
+            if disturbance is not None:
+                acting = tau + disturbance(time + j.astype(dt.dtype) * short, x, xd)
+            return step(chain, x, xd, acting, short, method=method), None
 
+        if substeps == 1:
+            (q, qd), _ = substep((q, qd), jnp.zeros((), int))
+        else:
+            (q, qd), _ = jax.lax.scan(substep, (q, qd), jnp.arange(substeps))
+        return q, qd, tau, state
 
-# -- adaptive
+    state = jax.tree.map(jnp.asarray, state)
+    q, qd, tau, states = march(advance, (q, qd, jnp.zeros_like(qd), state), None, steps, every)
+    return ControlledMotion(jnp.arange(len(q)).astype(dt.dtype) * (dt * every), q, qd, tau, states)
 
 
 class AdaptiveRollout(NamedTuple):
@@ -237,8 +193,6 @@ def adaptive_rollout(
     (`diffrax.RecursiveCheckpointAdjoint`). For forward mode, pass adjoint=diffrax.ForwardMode().
 
     Args:
-        q: initial positions [rad or m].
-        qd: initial velocities [rad/s or m/s].
         controls: either torques [N m or N], one row for each interval between successive times, or a policy tau =
             controls(t, q, qd). Torques are constant within an interval, and no step extends beyond it. A policy must be smooth,
             and must accept quaternions whose length differs slightly from 1.
@@ -307,3 +261,116 @@ def adaptive_rollout(
     return AdaptiveRollout(
         positions, velocities, solution.stats["num_steps"], solution.result == diffrax.RESULTS.successful
     )
+
+
+def repeated(
+    move: Callable[..., tuple[Array, Array]],
+    start: Sequence[Array],
+    controls: Controls,
+    dt: float | Array,
+    steps: int | None,
+    every: int,
+    checkpoint: int | None,
+    rows: PyTree = None,
+) -> Motion:
+    """The motion by steps (q, qd) = move(t, q, qd, tau, dt, row) from the time t; arguments and errors as for `rollout`."""
+    q, qd = start
+    dt = jnp.asarray(dt, q.dtype)
+    policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
+    if torques is not None and steps not in (None, len(torques)):
+        raise ModelError(
+            f"{len(torques)} rows of torques are given for {steps} steps; omit steps, or pass one row per step"
+        )
+    steps = steps if torques is None else len(torques)
+    if steps is None:
+        raise ModelError("a rollout under a policy needs the number of steps; pass steps=")
+
+    def advance(state, k, x):
+        tau, row = x
+        q, qd = state
+        t = k.astype(dt.dtype) * dt
+        return move(t, q, qd, tau if policy is None else policy(t, q, qd), dt, row)
+
+    return march(advance, (q, qd), (torques, rows), steps, every, checkpoint)
+
+
+def march(
+    advance: Callable[[State, Array, PyTree], State],
+    state: State,
+    inputs: PyTree,
+    steps: int,
+    every: int = 1,
+    checkpoint: int | None = None,
+) -> State:
+    """Iterate state = advance(state, k, row k of inputs), and return the initial state and every `every`-th state, stacked.
+
+    With `checkpoint`, the steps run in that number of nested loops of about steps^(1 / checkpoint) iterations each, and
+    reverse-mode derivatives store only the state at the start of each iteration (`jax.checkpoint`).
+
+    Raises:
+        ModelError: `every` does not divide the number of steps, or `checkpoint` is less than 1.
+    """
+    if every < 1 or steps % every:
+        raise ModelError(
+            f"every={every} does not divide {steps} steps; choose a divisor, or every=steps for only the first and last state"
+        )
+    if checkpoint is not None and checkpoint < 1:
+        raise ModelError(f"checkpoint={checkpoint}; the number of checkpoint levels must be at least 1, or None")
+    turns = None if checkpoint is None else max(2, math.ceil(steps ** (1 / checkpoint) - 1e-9))
+
+    def one(carry, x):
+        k, state = carry
+        return k + 1, advance(state, k, x)
+
+    def block(carry, x):
+        return one(carry, x) if every == 1 else _loop(one, lambda _: None, carry, x, every, turns)[0]
+
+    blocks = steps // every
+    if every > 1:
+        inputs = jax.tree.map(lambda x: jnp.reshape(x, (blocks, every, *x.shape[1:])), inputs)
+    _, kept = _loop(block, lambda carry: carry[1], (jnp.zeros((), int), state), inputs, blocks, turns)
+    return jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), state, kept)
+
+
+def _loop(advance, keep, carry, xs, length, turns):
+    """Iterate carry = advance(carry, x) in nested loops of about `turns` iterations, and stack keep(carry) of each."""
+    sizes = (length,) if turns is None else level_sizes(length, turns)
+    total = math.prod(sizes)
+    idle = total - length
+
+    def turn(carry, x):
+        live, x = x
+        if idle:  # skip the padded iterations; with `where` instead of `cond`, derivatives could become NaN
+            carry = jax.lax.cond(live, advance, lambda carry, x: carry, carry, x)
+        else:
+            carry = advance(carry, x)
+        return carry, keep(carry)
+
+    def by_levels(x):
+        padded = jnp.concatenate([x, jnp.zeros((idle, *x.shape[1:]), x.dtype)]) if idle else x
+        return jnp.reshape(padded, (*sizes, *x.shape[1:]))
+
+    live = jnp.arange(length) >= 0 if idle else None  # padded with False
+    nested = turn
+    for size in reversed(sizes):
+        nested = _scan(nested if turns is None else jax.checkpoint(nested, prevent_cse=False), size)
+    carry, kept = nested(carry, jax.tree.map(by_levels, (live, xs)))
+    return carry, jax.tree.map(lambda x: jnp.reshape(x, (total, *x.shape[len(sizes) :]))[:length], kept)
+
+
+def _scan(body, length):
+    return lambda carry, xs: jax.lax.scan(body, carry, xs, length=length)
+
+
+def level_sizes(length: int, turns: int) -> tuple[int, ...]:
+    """Iteration counts of nested loops, each about `turns` or less; their product is `length` or slightly more."""
+    sizes = []
+    levels = 1
+    while turns**levels < length:
+        levels += 1
+    for left in range(levels, 1, -1):
+        size = math.ceil(length ** (1 / left) - 1e-9)
+        near = [x for x in range(math.ceil(size / 1.5), math.floor(1.5 * size) + 1) if length % x == 0]
+        sizes.append(min(near, key=lambda x: abs(x - size)) if near else size)
+        length = -(-length // sizes[-1])
+    return (*sizes, length)
