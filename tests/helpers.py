@@ -67,6 +67,9 @@ def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
     )
 
 
+TYPES = {3: "spherical", 6: "free"}
+
+
 def random_links(n: int, groups: list[tuple[int, int]], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Rotations, translations and inertias of n links; `groups` holds (first link, size) of each quaternion joint."""
     rotation, translation = np.array([random_rotation(rng) for _ in range(n)]), rng.normal(size=(n, 3)) * 0.3
@@ -122,7 +125,9 @@ def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> 
         translation,
         screws,
         inertia,
-        topology=Topology(tuple(parents), tip_name="tool", quaternion_joints=tuple(groups)),
+        topology=Topology(
+            tuple(parents), tip_name="tool", compound_joints=[(link, TYPES[size]) for link, size in groups]
+        ),
         gravity=rng.normal(size=3) * 5,
         frames={"tool": (n - 2, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
         armature=leaves["armature"],

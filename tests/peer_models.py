@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 
 from jaxdyn import Chain
-from jaxdyn.model.chain import Topology
-from jaxdyn.model.compiled import layout
+from jaxdyn.model.chain import Topology, layout
 from jaxdyn.spatial import inertia, so3
 
 
@@ -25,16 +24,16 @@ def to_pinocchio(chain: Chain):
     model = pin.Model()
     model.gravity.linear = np.array(chain.gravity)
     joint_of, frame_in = {-1: 0}, {-1: pin.SE3.Identity()}  # of every link: its joint, and its frame in the joint's
-    sizes = dict(chain.topology.quaternion_joints)
-    inner = {link + k for link, size in sizes.items() for k in range(1, size)}
+    curved = {joint.link: joint for joint in layout(chain).curved}
+    inner = {i for joint in curved.values() for i in range(joint.link + 1, joint.links.stop)}
     for i in range(chain.n):
         if i in inner:
             continue
         above, before = joint_of[chain.topology.parents[i]], frame_in[chain.topology.parents[i]]
         placement = pin.SE3(np.array(chain.rotation[i]), np.array(chain.translation[i]))
-        if i in sizes:
-            joint = pin.JointModelSpherical() if sizes[i] == 3 else pin.JointModelFreeFlyer()
-            last = i + sizes[i] - 1
+        if i in curved:
+            joint = pin.JointModelFreeFlyer() if curved[i].kind == "free" else pin.JointModelSpherical()
+            last = curved[i].links.stop - 1
             parent = model.addJoint(above, joint, before * placement, f"joint{i}")
             model.appendBodyToJoint(
                 parent, pin.Inertia.FromDynamicParameters(np.array(chain.inertia[last])), pin.SE3.Identity()
@@ -69,8 +68,8 @@ def to_pinocchio(chain: Chain):
 def velocity_to_pinocchio(chain: Chain, v: np.ndarray) -> np.ndarray:
     """Velocities, accelerations or forces (last axis) in Pinocchio's order: a free joint's linear part first."""
     v = np.array(v)
-    for link, size in chain.topology.quaternion_joints:
-        if size == 6:
+    for link, kind in chain.topology.compound_joints:
+        if kind == "free":
             v[..., link : link + 6] = v[..., [*range(link + 3, link + 6), *range(link, link + 3)]]
     return v
 
@@ -78,7 +77,7 @@ def velocity_to_pinocchio(chain: Chain, v: np.ndarray) -> np.ndarray:
 def configuration_to_pinocchio(chain: Chain, q: np.ndarray) -> np.ndarray:
     """Positions with Pinocchio's quaternions (x, y, z, w)."""
     q = np.array(q)
-    for joint in layout(chain).quaternions:
+    for joint in layout(chain).curved:
         q[joint.quaternion] = np.roll(q[joint.quaternion], -1)
     return q
 

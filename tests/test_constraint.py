@@ -249,7 +249,7 @@ def floating_pair():
         screw=screws,
         inertia=bodies,
         gravity=(1.0, 2, -9),
-        topology=Topology.serial(8, quaternion_joints=[(0, 6)]),
+        topology=Topology.serial(8, compound_joints=[(0, "free")]),
     )
     q = random_configuration(floating, jax.random.key(1))
     base = once(lambda q: jaxdyn.frame_pose(floating, q, "link6"))(q)

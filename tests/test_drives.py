@@ -126,7 +126,7 @@ def test_gears_on_a_floating_base_leave_its_joint_alone():
         translation=np.zeros((4, 3)),
         screw=np.eye(6)[[0, 1, 2, 0]],
         inertia=[*np.zeros((2, 10)), *np.tile([1, 0, 0, 0, 1, 0, 1, 0, 0, 1], (2, 1))],
-        topology=Topology.serial(4, quaternion_joints=[(0, 3)]),
+        topology=Topology.serial(4, compound_joints=[(0, "spherical")]),
     )
     one = jaxdyn.with_transmission(spherical, gear_ratio=-7.0)
     np.testing.assert_allclose(one.transmission.matrix, [[0, 0, 0, -7]])

@@ -104,7 +104,7 @@ def test_elastic_joint_of_a_robot_with_a_spherical_joint_and_coupled_joints():
         translation=[[0, 0, 0], [0, 0, 0], [0, 0, 0], [0.3, 0, 0], [0, 0.4, 0]],
         screw=np.eye(6)[[0, 1, 2, 0, 1]],
         inertia=[*np.zeros((2, 10)), *np.tile([1, 0.1, 0.2, 0.3, 1, 0, 1.1, 0, 0, 1.2], (3, 1))],
-        topology=Topology.serial(5, quaternion_joints=[(0, 3)]),
+        topology=Topology.serial(5, compound_joints=[(0, "spherical")]),
     )
     ball = jaxdyn.with_coupling(ball, np.eye(5, 4) - 0.5 * np.eye(5, 4, -1) * (np.arange(5) == 4)[:, None])
     elastic = jaxdyn.mechanisms.elastic_joints(ball, stiffness=30.0, rotor_inertia=0.1, damping=0.2, gear_ratio=2.0)

@@ -120,7 +120,7 @@ def test_a_log_of_joints_is_not_enough_for_a_free_base():
     with pytest.raises(IdentificationError, match=r"floating base.*contact wrenches"):
         check_identifiable(textbook.biped(floating=True))
     chain = random_mechanism(free=False)
-    ball = chain.joint_names[chain.topology.quaternion_joints[0][0]]
+    ball = chain.joint_names[chain.topology.compound_joints[0][0]]
     with pytest.raises(IdentificationError, match=f"'{ball}' is a spherical joint"):
         check_identifiable(chain)
 

@@ -105,7 +105,7 @@ def ball_and_slider():
         inertia=inertia,
         frames={"tool": (4, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
         limits=jaxdyn.JointLimits(position=[[-np.inf, np.inf]] * 4 + [[-0.2, 0.5]]),
-        topology=jaxdyn.Topology.serial(5, quaternion_joints=[(0, 3)]),
+        topology=jaxdyn.Topology.serial(5, compound_joints=[(0, "spherical")]),
     )
 
 

@@ -12,7 +12,7 @@ import jaxdyn
 from data_paths import ROOT
 from helpers import random_chain
 from jaxdyn.identification import Columns, base_parameters
-from jaxdyn.model.compiled import layout, with_bodies
+from jaxdyn.model.chain import layout, with_bodies
 from jaxdyn.spatial.inertia import transform_inertial_parameters
 from peer_models import axis_offset, configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 from sweep.models import fetch, files
@@ -37,7 +37,7 @@ def of_pinocchio(chain, states: int, seed: int = 0) -> np.ndarray:
         y, v, a = rng.uniform(-1, 1, chain.nv), *rng.normal(size=(2, chain.nv))
         q, joints = np.zeros(bare.nq), s @ y + held
         q[where.entries] = joints[where.columns]
-        for joint in where.quaternions:
+        for joint in where.curved:
             turn = rng.normal(size=4)
             q[joint.start : joint.start + joint.size - 3] = joints[joint.column : joint.column + joint.size - 3]
             q[joint.quaternion] = turn / np.linalg.norm(turn)

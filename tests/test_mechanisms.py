@@ -59,7 +59,7 @@ def on_free_base(chain):
         screw=np.concatenate([np.eye(6), np.asarray(chain.screw)]),
         frames={"tool": (n - 1, np.eye(4))},
         gravity=np.asarray(chain.gravity),
-        topology=jaxdyn.Topology((-1, *range(5), 5, 6, 5, 8), quaternion_joints=[(0, 6)], tip_name="tool"),
+        topology=jaxdyn.Topology((-1, *range(5), 5, 6, 5, 8), compound_joints=[(0, "free")], tip_name="tool"),
         **{name: x for name, x in padded.items() if "." not in name},
     )
     return with_leaves(whole, nested)
@@ -382,7 +382,7 @@ def free_body():
         translation=np.zeros((6, 3)),
         screw=np.eye(6),
         inertia=inertia,
-        topology=jaxdyn.Topology.serial(6, quaternion_joints=[(0, 6)]),
+        topology=jaxdyn.Topology.serial(6, compound_joints=[(0, "free")]),
     )
 
 
@@ -435,13 +435,13 @@ def test_wrong_mechanisms_are_refused():
     make = lambda changed=(), **names: jaxdyn.make_chain(
         **{**leaves, **dict(changed)}, topology=jaxdyn.Topology(**{"parents": parents, **names})
     )
-    free = make(quaternion_joints=[(0, 6)])
+    free = make(compound_joints=[(0, "free")])
     cases = [
-        ("pass first link and size", lambda: make(quaternion_joints=[(0, 4)])),
-        ("wrong screws", lambda: make(quaternion_joints=[(3, 3)])),
+        ("pass its first link and its type", lambda: make(compound_joints=[(0, "ball")])),
+        ("wrong screws", lambda: make(compound_joints=[(3, "spherical")])),
         (
             "wrong placements",
-            lambda: make({"rotation": random_chain(chain.n, 1).rotation}, quaternion_joints=[(0, 6)]),
+            lambda: make({"rotation": random_chain(chain.n, 1).rotation}, compound_joints=[(0, "free")]),
         ),
         ("a coupling of 14 coordinates requires a matrix", lambda: jaxdyn.with_coupling(make(), jnp.eye(3))),
         ("but 14 joints require", lambda: jaxdyn.with_transmission(make(), matrix=jnp.eye(2))),
@@ -518,7 +518,7 @@ def test_a_ball_joint_by_its_torques_at_other_states():
         inertia,
         gravity=(1.0, -2.0, -9.0),
         armature=[0.1, 0.2, 0.3, 0.4],
-        topology=jaxdyn.Topology.serial(n, quaternion_joints=[(0, 3)]),
+        topology=jaxdyn.Topology.serial(n, compound_joints=[(0, "spherical")]),
     )
     q, (v, a, v_ref) = jaxdyn.random_configuration(chain, jax.random.key(1)), jnp.asarray(rng.normal(size=(3, n)))
     x = jax.tree.map(np.asarray, of_the_ball(chain, q, v, a, v_ref))

@@ -40,7 +40,9 @@ def make_mechanism(seed=3):
             gravity=[1.0, -2.0, -9.0],
             frames={"tool": (9, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
             topology=Topology(
-                [-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 5, 10, 10], quaternion_joints=[(0, 6), (6, 3)], tip_name="tool"
+                [-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 5, 10, 10],
+                compound_joints=[(0, "free"), (6, "spherical")],
+                tip_name="tool",
             ),
         ),
         base_pose=jnp.asarray(

@@ -340,7 +340,7 @@ def free_body():
         translation=np.zeros((6, 3)),
         screw=np.eye(6),
         inertia=[*np.zeros((5, 10)), body],
-        topology=Topology.serial(6, quaternion_joints=[(0, 6)]),
+        topology=Topology.serial(6, compound_joints=[(0, "free")]),
     )
 
 

@@ -921,7 +921,7 @@ def test_a_ball_joint_turns_to_where_it_shall():
         translation=np.zeros((3, 3)),
         screw=np.eye(6)[:3],
         inertia=inertia,
-        topology=jaxdyn.Topology.serial(3, quaternion_joints=[(0, 3)]),
+        topology=jaxdyn.Topology.serial(3, compound_joints=[(0, "spherical")]),
     )
     start, goal = jnp.array([1.0, 0, 0, 0]), jnp.array([0.5, 0.5, -0.5, 0.5])
     running = (jaxdyn.trajectory.TorqueCost(0.05),)

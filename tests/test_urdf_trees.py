@@ -143,7 +143,7 @@ def test_refused(text, options, message):
 @pytest.mark.filterwarnings("ignore:.*mass matrix is singular:jaxdyn.ModelWarning")  # of bases without mass
 def test_floating_base_is_a_free_joint():
     chain, fixed = load(ARM, floating_base=True), load(ARM)
-    assert chain.topology.quaternion_joints == ((0, 6),) and chain.joint_names[:6] == tuple(
+    assert chain.topology.compound_joints == ((0, "free"),) and chain.joint_names[:6] == tuple(
         f"floating_base_{x}" for x in ("wx", "wy", "wz", "vx", "vy", "vz")
     )
     assert (chain.n, chain.nv, chain.nq) == (13, 12, 13)

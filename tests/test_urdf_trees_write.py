@@ -35,7 +35,7 @@ def changed(chain):
     rng = np.random.default_rng(3)
     bodies = np.asarray(chain.inertia).any(1)
     inertia = np.where(bodies[:, None], [random_inertia(rng) for _ in range(chain.n)], 0.0)
-    parts = {i for link, size in chain.topology.quaternion_joints for i in range(link, link + size)}
+    parts = {i for joint in chain.joints if joint.size > 1 for i in range(chain.n)[joint.links]}
     parts |= {i for i, name in enumerate(chain.joint_names) if name in ("p_x", "p_y", "p")}
     values = {name: rng.uniform(0.1, 1, chain.n) for name in DRIVES}
     for x in values.values():
@@ -47,7 +47,10 @@ def changed(chain):
 @pytest.mark.parametrize("change", [lambda chain: chain, changed], ids=["as read", "changed"])
 def test_round_trip_through_new_text(text, options, change):
     chain = change(loads(text, **options))
-    assert_same(loads(to_urdf(chain), allow_nonphysical=True), chain)
+    # new text has the parts of a planar joint, which is then no longer known as one joint
+    free = tuple(joint for joint in chain.topology.compound_joints if joint[1] != "planar")
+    expected = dataclasses.replace(chain, topology=dataclasses.replace(chain.topology, compound_joints=free))
+    assert_same(loads(to_urdf(chain), allow_nonphysical=True), expected)
 
 
 @pytest.mark.parametrize(("text", "options"), TREES.values(), ids=TREES)
@@ -84,14 +87,14 @@ def test_pinocchio_reads_the_trees_that_are_written(tmp_path):
     assert model.joints[1].shortname() == "JointModelFreeFlyer"
 
 
-def screws(n, frames=None, quaternion_joints=(), **changes):
+def screws(n, frames=None, compound_joints=(), **changes):
     chain = make_chain(
         rotation=np.tile(np.eye(3), (n, 1, 1)),
         translation=np.zeros((n, 3)),
         screw=np.eye(6)[np.arange(n) % 6],
         inertia=[*np.zeros((n - 1, 10)), [1, 0, 0, 0, 1, 0, 1, 0, 0, 1]],
         frames=frames,
-        topology=Topology.serial(n, quaternion_joints=quaternion_joints),
+        topology=Topology.serial(n, compound_joints=compound_joints),
     )
     return dataclasses.replace(chain, **changes)
 
@@ -104,7 +107,7 @@ def coupled(matrix, offset=None):
 
 
 def free_body(**changes):
-    return dataclasses.replace(screws(6, quaternion_joints=[(0, 6)]), **changes)
+    return dataclasses.replace(screws(6, compound_joints=[(0, "free")]), **changes)
 
 
 def geared(n):
@@ -113,7 +116,7 @@ def geared(n):
 
 
 UNWRITABLE = {
-    "spherical": (lambda: screws(3, quaternion_joints=[(0, 3)]), "joint 'joint1' is spherical"),
+    "spherical": (lambda: screws(3, compound_joints=[(0, "spherical")]), "joint 'joint1' is spherical"),
     "transmission": (lambda: screws(2, transmission=geared(2)), "has a transmission .it drives 'joint2'., which"),
     "base pose": (lambda: screws(2, base_pose=jnp.eye(4)), "has a base_pose, which URDF cannot represent"),
     "two masters": (
@@ -133,7 +136,7 @@ UNWRITABLE = {
     "drives": (lambda: free_body(armature=jnp.arange(6.0)), "parts of the free joint 'joint1' differ in armature"),
     "inertia": (lambda: free_body(inertia=jnp.ones((6, 10))), "the links before 'link6' have inertia"),
     "frame of a part": (
-        lambda: screws(6, quaternion_joints=[(0, 6)], frames={"tool": (2, np.eye(4))}),
+        lambda: screws(6, compound_joints=[(0, "free")], frames={"tool": (2, np.eye(4))}),
         "frame 'tool' is attached to an intermediate link of the free joint",
     ),
 }

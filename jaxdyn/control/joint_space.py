@@ -86,7 +86,7 @@ def error_rate(
     qd_d: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
     """The time derivative of difference(chain, q, q_d); qd_d - qd for ordinary joints."""
-    if not chain.topology.quaternion_joints:
+    if not chain.topology.has_curved_joints:
         return qd_d - qd
     time = jnp.zeros((), qd.dtype)
     moving = lambda t: difference(chain, integrate(chain, q, t * qd), integrate(chain, q_d, t * qd_d))

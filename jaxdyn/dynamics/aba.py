@@ -201,7 +201,7 @@ def _forward_dynamics(chain, q, qd, tau, wrenches):
 
 def _articulated(chain, q, qd, tau, wrenches):
     links, x = place(chain, q)
-    if not chain.topology.quaternion_joints:
+    if not chain.topology.has_curved_joints:
         return articulated_body(links, x, qd, tau, base_gravity(links), wrenches)
     # dv/dt = d2x/dt2 + g(v), and an armature resists dv/dt
     terms = rate_terms(chain, qd)

@@ -83,7 +83,7 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
     J_c = `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
     """
     links, x = place(chain, q)
-    return joints_of(chain, centroidal_columns(links, x, carried_masses(links)))
+    return joints_of(chain, centroidal_columns(links, x, carried_masses(links.topology.parents, links.inertia)))
 
 
 @compiled
@@ -104,7 +104,9 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], qd: Float[Arr
     """
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd))
-    return wrenches_about_centre(links, x, carried_masses(links), rates, accelerations).sum(1)
+    return wrenches_about_centre(
+        links, x, carried_masses(links.topology.parents, links.inertia), rates, accelerations
+    ).sum(1)
 
 
 @by_batch

@@ -14,8 +14,8 @@ from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from ..errors import ModelError
-from ..model.chain import Chain, frame_index
-from ..model.compiled import compiled, layout
+from ..model.chain import Chain, frame_index, layout
+from ..model.compiled import compiled
 from ..model.configuration import difference, integrate, place
 from ..model.joints import Link
 from ..model.mechanisms import (
@@ -497,7 +497,7 @@ def _improve(chain, constraints, q, u, free):
     """J^+ (J u - phi) at integrate(q, u), and the largest |phi|."""
     here = integrate(chain, q, u)
     j = constraint_jacobian(chain, constraints, here)
-    if layout(chain).quaternions:
+    if layout(chain).curved:
         j = j @ jax.jacfwd(lambda du: difference(chain, here, integrate(chain, q, u + du)))(jnp.zeros_like(u))
     j = j * free[None]
     inverse, _ = pseudo_inverse(j)

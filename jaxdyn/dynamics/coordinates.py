@@ -12,11 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain, frame_index
-from ..model.compiled import QuaternionJoint, checked, layout
-from ..model.configuration import any_axis_types
+from ..model.chain import Chain, frame_index, layout
+from ..model.compiled import any_axis_types, checked
 from ..spatial.se3 import adjoint, pose_inverse
-from ..spatial.so3 import skew
 
 
 def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
@@ -33,24 +31,17 @@ def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " 
 def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """The difference g(v) between the accelerations of quaternion joints and those of their local coordinates."""
     out = jnp.zeros_like(v)
-    for joint in layout(chain).quaternions:
-        out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
+    for joint in layout(chain).curved:
+        out = out.at[joint.columns].set(joint.rate_terms(v[joint.columns]))
     return out
-
-
-def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
-    """The terms g(v) of one joint: three for a spherical joint, six for a free joint."""
-    x, y, z = v[:3]
-    turning = jnp.stack([y * z, -x * z, x * y])
-    return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
 
 
 @any_axis_types
 def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """The matrix dA/dt at x = 0, which is linear in v and satisfies dA/dt v = g(v)."""
     out = jnp.zeros((chain.nv, chain.nv), v.dtype)
-    for joint in layout(chain).quaternions:
-        out = out.at[joint.columns, joint.columns].set(_rate_block(joint, v))
+    for joint in layout(chain).curved:
+        out = out.at[joint.columns, joint.columns].set(joint.rate_block(v[joint.columns]))
     return out
 
 
@@ -59,21 +50,12 @@ def times_rate_matrix(
 ) -> Float[Array, "rows nv"] | Float[Array, ""]:
     """The product of a matrix and `rate_matrix`, from the columns of the quaternion joints; 0 without quaternion joints."""
     total = jnp.zeros((), matrix.dtype)
-    for joint in layout(chain).quaternions:
+    for joint in layout(chain).curved:
         beyond = chain.nv - joint.column - joint.size
-        total = total + jnp.pad(matrix[:, joint.columns] @ _rate_block(joint, v), ((0, 0), (joint.column, beyond)))
+        total = total + jnp.pad(
+            matrix[:, joint.columns] @ joint.rate_block(v[joint.columns]), ((0, 0), (joint.column, beyond))
+        )
     return total
-
-
-def _rate_block(joint: QuaternionJoint, v: Float[Array, " nv"]) -> Float[Array, "size size"]:
-    """The block of `rate_matrix` of one joint."""
-    zero = jnp.zeros_like(v[0])
-    y, z = v[joint.column + 1], v[joint.column + 2]
-    block = jnp.stack([zero, z, zero, -z, zero, zero, y, zero, zero]).reshape(3, 3)
-    if joint.size == 3:
-        return block
-    linear = -skew(v[joint.column + 3 : joint.column + 6])
-    return jnp.block([[block, jnp.zeros_like(block)], [linear, jnp.zeros_like(block)]])
 
 
 def generalised_force(chain: Chain, torques: Float[Array, "n *columns"]) -> Float[Array, "nv *columns"]:

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain
-from ..model.compiled import compiled, is_ordinary
+from ..model.chain import Chain, is_ordinary
+from ..model.compiled import compiled
 from ..model.configuration import integrate, place
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
@@ -66,7 +66,7 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
     if chain.coupling is not None:
         s = chain.coupling.matrix
         symbols = jnp.einsum("ijk,ia,jb,kc->abc", symbols, s, s, s)
-    if not chain.topology.quaternion_joints:
+    if not chain.topology.has_curved_joints:
         return symbols
     structure = jax.jacfwd(lambda v: rate_matrix(chain, v))(jnp.zeros(chain.nv, symbols.dtype))
     return symbols - jnp.einsum("il,ljk->ijk", by_coordinates(chain, link_mass_matrix(links, x)), structure)
@@ -116,7 +116,7 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     both properties still hold.
     """
     links, x = place(chain, q)
-    pairs, turning = pairs_of(links.topology.parents), bool(chain.topology.quaternion_joints)
+    pairs, turning = pairs_of(links.topology.parents), chain.topology.has_curved_joints
     above, below, *mass = coriolis_entries(links, x, joint_rates(chain, qd), turning)
     matrix = by_coordinates(chain, spread_sides(pairs, above, below))
     if not turning:

@@ -46,7 +46,8 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)
-    return generalised_inertia(chain, spread(pairs.symmetric, crba_entries(links, x, carried_masses(links))))
+    masses = carried_masses(links.topology.parents, links.inertia)
+    return generalised_inertia(chain, spread(pairs.symmetric, crba_entries(links, x, masses)))
 
 
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)

@@ -31,10 +31,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax_compat import SymbolicZero
-from ..model.chain import Chain
-from ..model.compiled import compiled, is_ordinary
+from ..model.chain import Chain, is_ordinary, layout
+from ..model.compiled import compiled
 from ..model.configuration import integrate, place
-from ..model.joints import Link
+from ..model.joints import Link, Spherical
 from ..spatial.components import (
     add,
     cross,
@@ -54,7 +54,6 @@ from .coordinates import (
     by_coordinates,
     generalised_inertia,
     joint_accelerations,
-    joint_rate_terms,
     joint_rates,
     link_wrenches,
 )
@@ -202,7 +201,7 @@ def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array |
         return jax.jacfwd(torques, (0, 1, 2))(jnp.zeros_like(qd), qd, qdd)
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
-    joints = chain.topology.quaternion_joints
+    joints = layout(chain).curved
     entries = derivative_entries(links, x, rates, accelerations, base_gravity(links), wrenches, links.armature, joints)
     position, velocity, mass = spread_derivatives(links, entries, joints)
     return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
@@ -328,11 +327,9 @@ def link_derivatives(
     return spread_derivatives(chain, derivative_entries(chain, q, qd, qdd, gravity, wrenches, still))
 
 
-def spread_derivatives(
-    chain: Chain, entries: tuple[Array, ...], joints: tuple[tuple[int, int], ...] = ()
-) -> LinkDerivatives:
+def spread_derivatives(chain: Chain, entries: tuple[Array, ...], joints: tuple[Spherical, ...] = ()) -> LinkDerivatives:
     """The matrices (n, n) with the entries from `derivative_entries`."""
-    pairs = pairs_of(chain.topology.parents, joints)
+    pairs = pairs_of(chain.topology.parents, tuple((joint.link, joint.size) for joint in joints))
     above, by_position, velocity, by_velocity, mass = entries
     return LinkDerivatives(
         spread_sides(pairs, above, by_position, together=True),
@@ -350,16 +347,16 @@ def derivative_entries(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
     armature: Float[Array, "n *#lanes"],
-    joints: tuple[tuple[int, int], ...] = (),
+    joints: tuple[Spherical, ...] = (),
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
     """Entries of `link_derivatives` for the pairs in `pairs_of`: two arrays for q, two for qd and one for qdd.
 
     Five arrays instead of three keep the largest one small, so that a kernel for a humanoid has 64 lanes.
 
-    The armature is added to the diagonal of the derivatives with respect to qdd. `joints` contains (first link, number of
-    links) for each quaternion joint. A change of position moves all links of such a joint together with their common frame,
-    instead of one after the other. The accelerations of the links are qdd - g(qd) (see the module `coordinates`). In the
-    derivatives with respect to qd, 2 Psi'_j therefore becomes 2 Psi'_j - T with T = sum_k S_k dg_k/dqd_j.
+    The armature is added to the diagonal of the derivatives with respect to qdd. A change of position moves all links of one of
+    the (curved) `joints` together with their common frame, instead of one after the other. The accelerations of the links are
+    qdd - g(qd) (see the module `coordinates`). In the derivatives with respect to qd, 2 Psi'_j therefore becomes 2 Psi'_j - T
+    with T = sum_k S_k dg_k/dqd_j.
     """
     return entries_of_motion(chain, q, qd, world_motion(chain, q, qd, qdd, gravity, wrenches), armature, joints)
 
@@ -426,15 +423,15 @@ def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
 
 
 def entries_of_motion(
-    chain: Chain, q: Array, qd: Array, motion: Motion, armature: Array, joints: tuple[tuple[int, int], ...] = ()
+    chain: Chain, q: Array, qd: Array, motion: Motion, armature: Array, joints: tuple[Spherical, ...] = ()
 ) -> tuple[Array, ...]:
     """`derivative_entries` for a given motion; for use inside functions decorated with `by_batch`."""
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
     first = twist_bracket(v, s)
     turning, base = first, np.arange(chain.n)
     if joints:
-        for link, size in joints:
-            base[link : link + size] = link
+        for joint in joints:
+            base[joint.links] = joint.link
         v, a = (tuple(x[base] for x in y) for y in (v, a))
         turning = twist_bracket(v, s)
         first = _less_rate_terms(first, s, qd, joints)
@@ -471,18 +468,18 @@ def entries_of_motion(
 
     momenta, by_position, by_velocity = (wrench_at(r, x) for x in (momenta, by_position, by_velocity))
     of_carried = (momenta, transposed, by_position, by_velocity, spread_over_lanes(armature))
-    pairs = pairs_of(chain.topology.parents, joints)
+    pairs = pairs_of(chain.topology.parents, tuple((joint.link, joint.size) for joint in joints))
     return over_pairs(pairs, entries, (twist_at(r, s), twist_at(r, first), turning, twist_at(r, second)), of_carried)
 
 
 def _less_rate_terms(first, s, qd, joints):
     """Subtract T / 2 from Psi' for the links of quaternion joints (see `derivative_entries`)."""
-    for link, size in joints:
-        here = slice(link, link + size)
-        terms = jacobian_by_column(joint_rate_terms, qd[here])
-        half = [sum(0.5 * x[link + k][None] * terms[k] for k in range(size)) for x in s]
+    for joint in joints:
+        terms = jacobian_by_column(joint.rate_terms, qd[joint.links])
+        half = [sum(0.5 * x[joint.link + k][None] * terms[k] for k in range(joint.size)) for x in s]
         first = tuple(
-            jax.lax.dynamic_update_slice_in_dim(x, x[here] - t, link, 0) for x, t in zip(first, half, strict=True)
+            jax.lax.dynamic_update_slice_in_dim(x, x[joint.links] - t, joint.link, 0)
+            for x, t in zip(first, half, strict=True)
         )
     return first
 

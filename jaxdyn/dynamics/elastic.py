@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain
-from ..model.compiled import compiled, layout
+from ..model.chain import Chain, layout
+from ..model.compiled import compiled
 from ..model.drives import ElasticJoints
 from .aba import forward_dynamics
 from .coordinates import generalised_force, joint_rates, joints_of
@@ -104,7 +104,7 @@ def elastic_inverse_dynamics(
         RuntimeError: a spring has damping, so theta is the solution of a differential equation instead of a function of the
             link motion at one time. The error is also raised under `jax.jit`, by `equinox.error_if`.
     """
-    if chain.topology.quaternion_joints:
+    if chain.topology.has_curved_joints:
         raise ModelError("elastic_inverse_dynamics does not support spherical or free joints, which have no motors")
     stiffness = eqx.error_if(
         elastic.stiffness,

@@ -65,7 +65,7 @@ def euler_lagrange_torque(
     momenta = jax.grad(lagrangian, argnums=2)
     _, change = jax.jvp(lambda y, yd: momenta(links, y, yd), (x, rates), (rates, accelerations))
     torques = change - jax.grad(lagrangian, argnums=1)(links, x, rates)
-    if chain.topology.quaternion_joints:  # an armature resists changes of the twist, not of the coordinate rates
+    if chain.topology.has_curved_joints:  # an armature resists changes of the twist, not of the coordinate rates
         torques = torques + chain.armature * joint_rates(chain, rate_terms(chain, qd))
     return generalised_force(chain, torques)
 
@@ -127,6 +127,6 @@ def momentum_drift(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
     momenta, change = jax.jvp(of_links, (x,), (rates,))
     bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)
     slope = generalised_force(chain, change - bias)
-    if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), whose armature part does not depend on x
+    if chain.topology.has_curved_joints:  # p = A^T dK/d(dx/dt), whose armature part does not depend on x
         slope = slope - rate_matrix(chain, qd).T @ generalised_force(chain, momenta)
     return slope - spring_force(chain, q)

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import ModelError
-from ..model.chain import Chain
-from ..model.compiled import is_ordinary, layout
+from ..model.chain import Chain, is_ordinary, layout
 from ..model.configuration import integrate, random_configuration
 from .crba import crba
 

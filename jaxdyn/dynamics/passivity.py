@@ -42,7 +42,7 @@ def passivity_inverse_dynamics(
 
 def reference_motion(chain: Chain, links: Chain, qd: Array, qd_ref: Array, qdd_ref: Array) -> tuple[Array, ...]:
     """Rates, reference rates and reference accelerations of the links' joints, and gravity, for `by_reference`."""
-    if chain.topology.quaternion_joints:
+    if chain.topology.has_curved_joints:
         qdd_ref = qdd_ref - rate_matrix(chain, qd) @ qd_ref
     return joint_rates(chain, qd), joint_rates(chain, qd_ref), joint_rates(chain, qdd_ref), base_gravity(links)
 

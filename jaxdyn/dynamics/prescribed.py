@@ -119,7 +119,7 @@ def moving_base_forward_dynamics(
 
 
 def _check_fixed(chain: Chain) -> None:
-    if any(size == 6 for _, size in chain.topology.quaternion_joints):
+    if chain.topology.is_floating:
         raise ModelError("the robot has a free joint, so its base already moves; use hybrid_dynamics")
 
 

@@ -19,8 +19,7 @@ from ..dynamics import inverse_dynamics, resistive_force
 from ..dynamics.regressor import DRIVE_LEAVES
 from ..errors import IdentificationError, ModelError
 from ..model.build import check_inertia, inertia_faults
-from ..model.chain import Chain, with_leaves
-from ..model.compiled import is_ordinary, layout, turning_joints, with_bodies
+from ..model.chain import Chain, is_ordinary, layout, turning_joints, with_bodies, with_leaves
 from ..model.rounded import unrounded
 from ..spatial.inertia import check_consistent, inertial_parameters_from_pseudo_inertia, pseudo_inertia
 from .accumulate import accumulate
@@ -250,7 +249,7 @@ def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[
     q = np.zeros((count, chain.nq))
     q[:, where.entries] = rng.uniform(lower, upper, (count, chain.nv))[:, where.columns]
     qd, qdd = rng.normal(size=(2, count, chain.nv)) * 2
-    for joint in where.quaternions:
+    for joint in where.curved:
         x = rng.normal(size=(count, 4))
         q[:, joint.quaternion] = x / np.linalg.norm(x, axis=1, keepdims=True)
     return q, qd, qdd

@@ -33,8 +33,7 @@ from ..dynamics.regressor import (
     row_groups,
 )
 from ..errors import IdentificationError
-from ..model.chain import Chain, Topology, with_leaves
-from ..model.compiled import driven_joints, is_ordinary, with_bodies
+from ..model.chain import Chain, Topology, driven_joints, is_ordinary, with_bodies, with_leaves
 from ..model.tree import ancestor_mask
 
 INERTIAL_NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")

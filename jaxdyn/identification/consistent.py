@@ -21,8 +21,7 @@ from jaxtyping import Array, Bool, Float
 from scipy import linalg
 
 from ..errors import IdentificationError, ModelError
-from ..model.chain import Chain
-from ..model.compiled import with_bodies
+from ..model.chain import Chain, with_bodies
 from ..spatial.host import pseudo_inertia_of, second_moment
 from ..spatial.inertia import check_consistent
 from .base_parameters import BaseParameters, stacked

@@ -19,8 +19,7 @@ from jaxtyping import Bool, Float
 from ..errors import LogError
 from ..io.logs import Log
 from ..io.motion import coordinate_names
-from ..model.chain import Chain
-from ..model.compiled import leading_joints
+from ..model.chain import Chain, leading_joints
 from .accumulate import accumulate_samples
 from .base_parameters import BaseParameters, base_parameters, impossible_links, prior_parameters, rigid_torque, stacked
 from .columns import Columns, all_columns
@@ -674,7 +673,7 @@ ALL_REVERSED = (
 
 def _gravity_fit(chain: Chain, samples: Sequence[Samples]) -> GravityFit | None:
     """Fit under several gravities; None for robots with a moving base or unmeasured torques."""
-    if chain.topology.quaternion_joints or any(np.isnan(s.tau).any() for s in samples):
+    if chain.topology.has_curved_joints or any(np.isnan(s.tau).any() for s in samples):
         return None
     return fit_gravity(chain, samples)
 

@@ -24,8 +24,7 @@ from ..dynamics import friction_force, inverse_dynamics
 from ..errors import IdentificationError
 from ..io.files import write_whole
 from ..io.motion import coordinate_names
-from ..model.chain import Chain
-from ..model.compiled import coordinate_limits, leading_joints, turning_joints
+from ..model.chain import Chain, coordinate_limits, leading_joints, turning_joints
 from .factors import as_float64
 
 

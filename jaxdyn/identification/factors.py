@@ -40,8 +40,7 @@ from jaxtyping import Bool, Float, Int
 from .._jax_compat import process_allgather
 from ..errors import IdentificationError, OutputError
 from ..io.files import write_whole
-from ..model.chain import Chain
-from ..model.compiled import with_bodies
+from ..model.chain import Chain, layout, with_bodies
 from ..spatial.host import packed, pseudo_inertia_of
 
 
@@ -51,14 +50,13 @@ def check_identifiable(chain: Chain) -> None:
     Raises:
         IdentificationError: the robot has a floating base or spherical joints.
     """
-    quaternions = chain.topology.quaternion_joints
-    if any(size == 6 for _, size in quaternions):
+    if chain.topology.is_floating:
         raise IdentificationError(
             "this robot has a floating base: a log of its joints describes neither the motion of the base nor the contacts. "
             "Pass the base's pose and the contact wrenches (or the fixed frames) to identify_mechanism"
         )
-    if quaternions:
-        name = chain.joint_names[quaternions[0][0]]
+    if curved := layout(chain).curved:
+        name = chain.joint_names[curved[0].link]
         raise IdentificationError(
             f"{name!r} is a spherical joint, whose orientation a log of joint positions does not contain: pass samples with "
             "quaternions to identify_mechanism"
@@ -175,9 +173,10 @@ def link_placements(chain: Chain) -> tuple[Float[np.ndarray, "n 3 3"], Float[np.
         if parent >= 0:
             points[i] = points[parent] + turns[parent] @ points[i]
             turns[i] = turns[parent] @ turns[i]
-    for link, size in chain.topology.quaternion_joints:
-        if size == 6 and chain.topology.parents[link] < 0:  # for a floating base, use its own frame
-            root, origin = turns[link + 5], points[link + 5]
+    for joint in layout(chain).curved:
+        if joint.at_base:  # for a floating base, use its own frame
+            body = joint.links.stop - 1
+            root, origin = turns[body], points[body]
             turns, points = root.T @ turns, (points - origin) @ root
     return turns, points
 

@@ -29,8 +29,7 @@ from scipy import optimize
 from .._summary import data_frame
 from ..dynamics import friction_force
 from ..errors import IdentificationError
-from ..model.chain import Chain, with_leaves
-from ..model.compiled import is_ordinary, turning_joints
+from ..model.chain import Chain, is_ordinary, turning_joints, with_leaves
 from .base_parameters import (
     BaseParameters,
     UndeterminedError,

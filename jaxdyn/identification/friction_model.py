@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ..errors import IdentificationError
-from ..model.chain import Chain
-from ..model.compiled import is_ordinary
+from ..model.chain import Chain, is_ordinary
 from .filters import low_pass
 from .friction_terms import FrictionTerm, Stribeck, TemperatureDependent, chain_terms
 from .prediction import by_chunks

@@ -12,8 +12,7 @@ from jaxtyping import Float
 
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log
-from ..model.chain import Chain
-from ..model.compiled import driven_joints, leading_joints
+from ..model.chain import Chain, driven_joints, leading_joints
 from .accumulate import accumulate_samples
 from .base_parameters import BaseParameters, base_parameters, given_samples_torque
 from .columns import Columns, all_columns

@@ -30,8 +30,8 @@ from ..io.files import write_whole
 from ..io.logs import Log, check_time, row_range
 from ..io.motion import coordinate_names
 from ..io.tables import Table, find_bad_rows, open_table
-from ..model.chain import Chain, frame_index
-from ..model.compiled import layout
+from ..model.chain import Chain, frame_index, layout
+from ..model.joints import Free
 from ..model.mechanisms import Constraint
 from ..model.rounded import unrounded
 from .base_parameters import RANK_TOLERANCE, BaseParameters, chosen_parameters
@@ -129,7 +129,7 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
             raise LogError(
                 f"{log.source}: {name} has shape {np.shape(x)}; for this robot it must be ({len(log.t)}, {width})"
             )
-    free = [joint for joint in layout(chain).quaternions if joint.size == 6]
+    free = [joint for joint in layout(chain).curved if isinstance(joint, Free)]
     for frame in (*log.wrenches, *log.held):
         frame_index(chain, frame)
         if frame in log.wrenches and frame in log.held:
@@ -147,7 +147,7 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
     for name, (x, _) in shapes.items():
         looked_at = np.asarray(x, float)
         if name == "q" and log.imu is not None:
-            looked_at = np.delete(looked_at, np.arange(free[0].start, free[0].start + 7), axis=1)
+            looked_at = np.delete(looked_at, np.arange(chain.nq)[free[0].entries], axis=1)
         if name == "tau":
             looked_at = looked_at[:, ~np.isnan(looked_at).all(axis=0)]
         if not np.isfinite(looked_at).all():
@@ -181,17 +181,17 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
     check_mechanism_log(chain, log)
     where = layout(chain)
     q, forces = np.array(log.q, float), [np.where(np.isnan(log.tau), 0.0, log.tau), *log.wrenches.values()]
-    free = [joint for joint in where.quaternions if joint.size == 6]
+    free = [joint for joint in where.curved if isinstance(joint, Free)]
     if log.imu is not None:
-        q[:, free[0].start : free[0].start + 7] = [0, 0, 0, 1, 0, 0, 0]
+        q[:, free[0].entries] = free[0].neutral()
         forces.append(np.asarray(log.imu, float))
-    for joint in where.quaternions:
+    for joint in where.curved:
         q[:, joint.quaternion] = _continuous(q[:, joint.quaternion])
     width = max(q.shape[1], sum(x.shape[1] for x in forces))
     beside = np.hstack(forces)
     padded = [np.hstack([x, np.zeros((len(x), width - x.shape[1]))]) for x in (q, beside)]
     raw = preprocess(Log(np.asarray(log.t, float), padded[0], None, padded[1], log.source), filters)
-    q, qd, qdd = (_in_coordinates(chain, raw.q, raw.qd, raw.qdd)) if where.quaternions else (raw.q, raw.qd, raw.qdd)
+    q, qd, qdd = (_in_coordinates(chain, raw.q, raw.qd, raw.qdd)) if where.curved else (raw.q, raw.qd, raw.qdd)
     q, qd, qdd = q[:, : chain.nq], qd[:, : chain.nv], qdd[:, : chain.nv]
     measured = np.logical_not(np.isnan(np.asarray(log.tau, float)).any(axis=0))
     measured = np.asarray(measured)
@@ -213,7 +213,7 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
 def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
     """Default cutoff for robots with a floating base [Hz]: 0.4 times that of `preprocess`, with the same lower limit."""
     check_mechanism_log(chain, log)
-    free = [joint.start + k for joint in layout(chain).quaternions for k in range(joint.size + 1)]
+    free = [i for joint in layout(chain).curved for i in range(chain.nq)[joint.entries]]
     q = np.delete(np.asarray(log.q, float), free, axis=1)
     if not q.shape[1]:
         return LOWEST_CUTOFF
@@ -298,14 +298,14 @@ def _in_coordinates(chain: Chain, r, rd, rdd):
     where = layout(chain)
     q, v, a = r[:, : chain.nq].copy(), np.zeros((len(r), chain.nv)), np.zeros((len(r), chain.nv))
     v[:, where.columns], a[:, where.columns] = rd[:, where.entries], rdd[:, where.entries]
-    for joint in where.quaternions:
+    for joint in where.curved:
         n, nd, ndd = _normalised(*(x[:, joint.quaternion] for x in (r, rd, rdd)))
         q[:, joint.quaternion] = n
         w, wd = 2 * _conjugate_product(n, nd), 2 * _conjugate_product(n, ndd)
         at = joint.column
         v[:, at : at + 3], a[:, at : at + 3] = w, wd
-        if joint.size == 6:
-            point = slice(joint.start, joint.start + 3)
+        if isinstance(joint, Free):
+            point = joint.point
             rotation = _rotations(n)
             linear = np.einsum("tji,tj->ti", rotation, rd[:, point])
             v[:, at + 3 : at + 6] = linear
@@ -389,8 +389,8 @@ def read_mechanism_log(
         ModelError: a frame in `held` is unknown.
     """
     path = pathlib.Path(path)
-    free = [joint for joint in layout(chain).quaternions if joint.size == 6]
-    if len(free) != 1 or len(layout(chain).quaternions) != 1 or free[0].start:
+    free = [joint for joint in layout(chain).curved if isinstance(joint, Free)]
+    if len(free) != 1 or len(layout(chain).curved) != 1 or free[0].start:
         raise LogError(f"{path}: only robots with one floating base and no spherical joints are supported")
     table = open_table(path)
     there = set(table.names)

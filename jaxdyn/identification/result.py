@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int
 from .._summary import Summary, data_frame, lines
 from ..errors import IdentificationError
 from ..io.motion import coordinate_names
-from ..model.chain import Chain
-from ..model.compiled import with_bodies
+from ..model.chain import Chain, with_bodies
 from .base_parameters import BaseParameters, TotalMass, prior_parameters, total_mass_of
 from .columns import INERTIAL_NAMES, Columns
 from .consistent import ConsistentEstimate
@@ -194,7 +193,7 @@ class Identification(Summary):
     @property
     def has_free_base(self) -> bool:
         """True if the robot has a floating base."""
-        return any(size == 6 for _, size in self.chain.topology.quaternion_joints)
+        return self.chain.topology.is_floating
 
     @property
     def has_unmeasured_forces(self) -> bool:

@@ -32,8 +32,7 @@ from ..dynamics.regressor import DriveTerm
 from ..errors import IdentificationError, ModelError
 from ..io.model_file import read_model, write_model
 from ..io.motion import coordinate_names
-from ..model.chain import Chain
-from ..model.compiled import turning_joints
+from ..model.chain import Chain, turning_joints
 from .base_parameters import motion_torque, rigid_torque
 from .columns import RECIPES, Columns, ExtraColumns, joint_springs, motor_terms, prior_parameters
 from .factors import as_float64
@@ -81,7 +80,7 @@ class TorqueModel(eqx.Module, Summary):
 
     def __check_init__(self) -> None:
         topology = self.chain.topology
-        if (self.friction or self.extra) and (topology.quaternion_joints or self.chain.coupling is not None):
+        if (self.friction or self.extra) and (topology.has_curved_joints or self.chain.coupling is not None):
             raise IdentificationError(
                 "friction models and extra columns need a fixed base and uncoupled joints, none of which is spherical"
             )

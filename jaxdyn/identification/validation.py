@@ -431,7 +431,7 @@ def compare_models(
 
 def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
     """Raise an error if a model cannot be evaluated on the logs."""
-    if chain.topology.quaternion_joints:
+    if chain.topology.has_curved_joints:
         raise IdentificationError(
             f"{name}: the model has spherical joints or a floating base, whose motion a joint log does not contain"
         )
@@ -530,7 +530,7 @@ def play(chain: Chain, logs: Sequence[Log], filters: Filters, cutoff: float) -> 
         cutoff: low-pass cutoff of the torques [Hz].
     """
     found = np.zeros(chain.nv)
-    if chain.coupling is not None or chain.topology.quaternion_joints:
+    if chain.coupling is not None or chain.topology.has_curved_joints:
         return found
     pieces = [piece for log in logs for piece in _pieces(log, filters, cutoff)]
     for j in range(chain.nv):

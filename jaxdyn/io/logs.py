@@ -20,8 +20,7 @@ from jaxtyping import Float
 
 from .._summary import data_frame, numbered
 from ..errors import LogError, OutputError
-from ..model.chain import Chain
-from ..model.compiled import coordinate_limits
+from ..model.chain import Chain, coordinate_limits
 from .bags import is_bag, open_bag
 from .column_map import (
     CLOCK,

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from ..errors import ModelError, warn
 from ..model.build import build_chain
 from ..model.chain import COULOMB_VELOCITY, Chain, Topology
+from ..model.joints import Free, Joint as OneDof, Spherical
 from ..model.rounded import meant_rotation, meant_unit, with_unrounded, written_unit
 from ..spatial.host import move_inertia, pose_of, rotation_about
 from .files import read_bytes
@@ -174,9 +175,6 @@ def _may_touch(model: Any) -> bool:
     return False
 
 
-_TWIST = ("wx", "wy", "wz", "vx", "vy", "vz")
-
-
 class Link(NamedTuple):
     """A joint with one degree of freedom, and its link: names, parent, pose in the parent at q = 0, screw, and the indices
     of the joint and the degree of freedom in MuJoCo."""
@@ -196,10 +194,11 @@ class Tree(NamedTuple):
     links: list[Link]
     inertia: Float[np.ndarray, "n 10"]
     frames: dict[str, tuple[int, np.ndarray]]
-    quaternion_joints: list[tuple[int, int]]
+    compound_joints: list[tuple[int, str]]
     base: str
 
 
+_TYPES = {FREE: Free, BALL: Spherical}
 _PLACES = {"body": ("pos", "quat", "ipos", "iquat"), "joint": ("pos", "axis"), "site": ("pos", "quat")}
 
 
@@ -212,7 +211,7 @@ def tree_of(model: Any, meant: bool = False) -> Tree:
     taken.update(bodies)
     joints = [model.joint(j).name or f"joint{j}" for j in range(model.njnt)]
     links: list[Link] = []
-    quaternions: list[tuple[int, int]] = []
+    compound: list[tuple[int, str]] = []
     frames: dict[str, tuple[int, np.ndarray]] = {}
     carrier, poses, about_bodies = [-1], [np.eye(4)], []
     for b in range(1, model.nbody):
@@ -226,10 +225,11 @@ def tree_of(model: Any, meant: bool = False) -> Tree:
         for j in own:
             parts, after = _parts(model, j, pose, meant)
             is_body = j == own[-1] and after is None
-            if len(parts) > 1:
-                quaternions.append((len(links), len(parts)))
+            kind = _TYPES.get(int(model.jnt_type[j]), OneDof)
+            if kind is not OneDof:
+                compound.append((len(links), kind.kind))
             for k, (placement, screw, dof) in enumerate(parts):
-                suffix = f"_{_TWIST[k]}" if len(parts) > 1 else ""
+                suffix = kind.parts[k]
                 last = is_body and k == len(parts) - 1
                 name = bodies[b] if last else fresh(f"{bodies[b]}_{joints[j]}{suffix}", taken)
                 joint = fresh(joints[j] + suffix, joint_names)
@@ -251,7 +251,7 @@ def tree_of(model: Any, meant: bool = False) -> Tree:
         name = fresh(f"{name}_site" if name in taken else name, taken)
         b = int(model.site_bodyid[s])
         frames[name] = (carrier[b], poses[b] @ pose_matrix(model.site_pos[s], model.site_quat[s]))
-    return Tree(links, inertia, frames, quaternions, bodies[0])
+    return Tree(links, inertia, frames, compound, bodies[0])
 
 
 def body_names(model: Any) -> list[str]:
@@ -492,7 +492,7 @@ def chain_of(
                 tuple(link.joint_name for link in tree.links),
                 tuple(link.name for link in tree.links),
                 base_name=tree.base,
-                quaternion_joints=tuple(tree.quaternion_joints),
+                compound_joints=tuple(tree.compound_joints),
             ),
             tree.frames,
             allow_nonphysical=allow_nonphysical,

@@ -17,22 +17,22 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
-from ..model.chain import Chain
+from ..model.chain import Chain, layout
+from ..model.joints import JOINT_TYPES
 from ..spatial.host import about_com, pose_of
 from .files import write_whole
 from .urdf_write import arrays_of, check_consistent, written
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound on a moving body's mass and principal moments
 _FAR = 1e10  # replaces an infinite position limit of a joint whose other limit is finite
-_FREE, _BALL, _SINGLE = 6, 3, 1
 _text = functools.partial(written, form="MJCF")
 
 
 class _Joint(NamedTuple):
-    """A MuJoCo joint: its first link, the number of links it represents, and its screw and anchor in the body's frame."""
+    """A MuJoCo joint: its (first) link, its type as in `model.joints`, and its screw and anchor in the body's frame."""
 
     link: int
-    size: int
+    kind: str
     screw: Float[np.ndarray, "6"]
     anchor: Float[np.ndarray, "3"]
 
@@ -100,7 +100,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
         )
     nodes = {-1: base}
     for body in _bodies(chain, arrays):
-        free = body.joints[0].size == _FREE
+        free = body.joints[0].kind == "free"
         if free and chain.base_pose is not None:
             raise ModelError(
                 "in MuJoCo, a free joint is relative to the world, but the chain has a base pose; remove base_pose"
@@ -197,8 +197,8 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
 
     The joints of massless links are assigned to the only body that these links carry.
     """
-    parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
-    inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
+    parents, curved = chain.topology.parents, {joint.link: joint for joint in layout(chain).curved}
+    inner = {i for joint in curved.values() for i in range(joint.link, joint.links.stop - 1)}
     started: dict[int, _Body] = {}  # bodies without mass so far, by their last link
     children = np.bincount(np.array([p for p in parents if p >= 0], int), minlength=chain.n)
     for i in range(chain.n):
@@ -207,8 +207,8 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
                 f"link {chain.link_names[i]!r} is attached to an intermediate link of a spherical or free joint; "
                 "attach it to the joint's last link"
             )
-        if i in sizes:
-            last = i + sizes[i] - 1
+        if i in curved:
+            last = curved[i].links.stop - 1
             if np.any(arrays["inertia"][i:last]):
                 raise ModelError(
                     f"the links before {chain.link_names[last]!r} have inertia: only the last link of a spherical or free "
@@ -220,7 +220,8 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
             last = i
         pose = pose_of(arrays["rotation"][i], arrays["translation"][i])
         w, v = np.split(arrays["screw"][i], 2)
-        joint = _Joint(i, last - i + 1, arrays["screw"][i], np.cross(w, v))
+        kind = curved[i].kind if i in curved else "single"
+        joint = _Joint(i, kind, arrays["screw"][i], np.cross(w, v))
         _check_free(chain, joint, pose)
         body = _Body(last, parents[i], pose, (joint,))
         if parents[i] in started:
@@ -243,7 +244,7 @@ def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
     turned = np.abs(rotation - np.eye(3)).max() > 1e-12
     moved = []
     for joint in first.joints:
-        if joint.size == _FREE or second.joints[0].size == _FREE or (joint.size == _BALL and turned):
+        if "free" in (joint.kind, second.joints[0].kind) or (joint.kind == "spherical" and turned):
             raise ModelError(
                 f"link {chain.link_names[first.link]!r} has no mass and is between a free joint and another joint, or "
                 "between a spherical joint and a joint with rotated axes: MuJoCo rejects such links; add mass"
@@ -255,7 +256,7 @@ def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
 
 
 def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
-    if joint.size == _FREE and (chain.topology.parents[joint.link] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
+    if joint.kind == "free" and (chain.topology.parents[joint.link] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
         raise ModelError(
             f"the free joint {chain.joint_names[joint.link]!r} does not start at the base frame, which MuJoCo requires"
         )
@@ -274,7 +275,7 @@ def _check_mass(link: str, pi: np.ndarray) -> None:
 def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], body: _Body) -> ET.Element:
     link = chain.link_names[body.link]
     node = ET.SubElement(parent, "body", name=link)
-    if body.joints[0].size != _FREE:
+    if body.joints[0].kind != "free":
         _place(node, body.pose, f"link {link!r}")
     for joint in body.joints:
         _write_joint(node, chain, arrays, joint)
@@ -298,21 +299,21 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
 
 def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], joint: _Joint) -> None:
     name, i = chain.joint_names[joint.link], joint.link
-    parts = slice(i, i + joint.size)
-    if joint.size != _SINGLE:
-        stem = name.removesuffix("_wx")
+    if joint.kind in JOINT_TYPES:
+        parts = slice(i, i + len(JOINT_TYPES[joint.kind].parts))
+        stem = name.removesuffix(JOINT_TYPES[joint.kind].parts[0])
         for leaf in ("armature", "friction.viscous", "friction.coulomb", "springs.stiffness"):
             values = arrays[leaf][parts]
-            if np.any(values != values[0]) or (joint.size == _FREE and leaf != "friction.viscous" and np.any(values)):
+            if np.any(values != values[0]) or (joint.kind == "free" and leaf != "friction.viscous" and np.any(values)):
                 raise ModelError(
                     f"{leaf} of {stem!r} is {values.tolist()}; MuJoCo supports one value for a ball joint, "
                     "and for a free joint only damping"
                 )
             if leaf == "springs.stiffness" and np.any(values):
                 raise ModelError(f"the spring of {stem!r}, a spherical joint, has no counterpart in MuJoCo")
-        kind = {_FREE: "free", _BALL: "ball"}[joint.size]
+        kind = {"free": "free", "spherical": "ball"}[joint.kind]
         element = ET.SubElement(node, "joint", name=stem, type=kind)
-        if joint.size == _BALL and np.any(joint.anchor):
+        if joint.kind == "spherical" and np.any(joint.anchor):
             element.set("pos", _text(joint.anchor, name))
         _drive(element, name, arrays, i, spring=False)
         return

@@ -29,6 +29,7 @@ from ..model.chain import (
     Transmission,
     named_leaves,
 )
+from ..model.joints import JOINT_TYPES
 from .files import checksum, packed, read_headed, unpacked, write_headed
 
 FORMAT = "jaxdyn model"
@@ -43,7 +44,7 @@ _MODULES = {
     "transmission": Transmission,
     "coupling": Coupling,
 }
-_IF_ROUNDED = "unrounded", "rounding"
+_IF_USED = "unrounded", "rounding", "compound_joints"
 _OPTIONAL = "base_pose", "transmission", "coupling"
 _OLD_NAMES = {
     "viscous_friction": "friction.viscous",
@@ -97,7 +98,7 @@ def write_model(
         "version": VERSION if further or beyond else VERSION_OF_CHAINS,
         "jaxdyn": version_of(),
         "about": dict(about or {}),
-        "topology": {key: x for key, x in dataclasses.asdict(chain.topology).items() if x or key not in _IF_ROUNDED},
+        "topology": _topology_fields(chain.topology),
         "leaves": [{"name": k, "shape": list(a.shape), "dtype": str(a.dtype)} for k, a in leaves.items()],
         "bytes": len(content),
     }
@@ -138,7 +139,7 @@ def read_model(
     try:
         arrays = _arrays(header, content, name, dtype)
         further = {key.removeprefix(BEYOND): arrays.pop(key) for key in list(arrays) if key.startswith(BEYOND)}
-        fields = {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])}
+        fields = {**dict.fromkeys(_OPTIONAL), **arrays, "topology": _topology(header["topology"])}
         return _rebuilt(Chain, fields), dict(header.get("beyond", {})), further
     except (ModelError, ModelWarning):  # ModelWarning: if warnings are treated as errors
         raise
@@ -181,6 +182,21 @@ def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
         for leaf, value in (("stribeck", 0.0), ("stribeck_velocity", STRIBECK_VELOCITY), ("offset", 0.0)):
             found[f"transmission.friction.{leaf}"] = jnp.full_like(viscous, value)
     return found
+
+
+def _topology_fields(topology: Topology) -> dict[str, Any]:
+    """The fields of a topology as JSON; free and spherical joints as (first link, number of links), as in version 0.2."""
+    fields = {key: x for key, x in dataclasses.asdict(topology).items() if x or key not in _IF_USED}
+    joints = fields.pop("compound_joints", ())
+    fields["quaternion_joints"] = [(i, len(JOINT_TYPES[kind].parts)) for i, kind in joints if JOINT_TYPES[kind].curved]
+    others = [(i, kind) for i, kind in joints if not JOINT_TYPES[kind].curved]
+    return fields | ({"compound_joints": others} if others else {})
+
+
+def _topology(fields: Mapping[str, Any]) -> Topology:
+    joints = [*fields.get("quaternion_joints", ()), *fields.get("compound_joints", ())]
+    rest = {key: x for key, x in fields.items() if key != "quaternion_joints"}
+    return Topology(**{**rest, "compound_joints": joints})
 
 
 def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from ..errors import ModelError, ModelWarning, warn
 from ..model.build import EARTH, JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, check_sizes, inertia_faults
 from ..model.chain import Chain, Coupling, Topology
 from ..model.drives import with_coupling
+from ..model.joints import Free, Planar
 from ..model.rounded import meant_angle, meant_rotation, meant_unit, rotation_from_quaternion, with_unrounded
 from ..spatial.host import (
     adjoint,
@@ -32,7 +33,6 @@ from ..spatial.host import (
 )
 from .files import Document, Node, attribute, fail, number, numbers, only_child, parse_xml
 
-FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 MOMENTS = ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")
 # URDF element and attribute for each leaf of a joint
 DRIVES = {
@@ -154,7 +154,7 @@ class Layout:
         locked: positions of locked joints, including mimic joints that follow them.
         bodies: index of the carrying moving link, for every link whose inertia has an effect.
         root: name of the base.
-        quaternion_joints: free joints as (first link, 6).
+        compound_joints: free and planar joints, as in `Topology`.
         coupling: coupling of mimic joints.
         coordinate_names: names of the coordinates, if joints are coupled.
     """
@@ -168,7 +168,7 @@ class Layout:
     locked: dict[str, float]
     bodies: dict[str, int]
     root: str
-    quaternion_joints: tuple[tuple[int, int], ...] = ()
+    compound_joints: tuple[tuple[int, str], ...] = ()
     coupling: Coupling | None = None
     coordinate_names: tuple[str, ...] | None = None
 
@@ -207,7 +207,7 @@ def chain_of(robot: Robot, options: Options) -> Chain:
         links,
         base_name=layout.root,
         tip_name=layout.tip,
-        quaternion_joints=layout.quaternion_joints,
+        compound_joints=layout.compound_joints,
     )
     arrays = {**layout.arrays(), "gravity": np.asarray(gravity, float)}
     try:
@@ -491,9 +491,9 @@ def arrange(robot: Robot, options: Options) -> Layout:
         robot = robot.with_joints(lambda joint: dataclasses.replace(joint, mimic=None))
     else:
         _check_mimics(robot)
-    robot, free = _expand(robot, options.floating_base)
+    robot, parts = _expand(robot, options.floating_base)
     for name in options.lock or {}:
-        joint = next((whole for whole in free if name in free[whole]), None)
+        joint = next((whole for whole, kind in parts if name in parts[whole, kind] and kind == Free.kind), None)
         if joint is not None:
             raise ModelError(
                 f"{robot.source}: lock contains {name!r}, a part of the free joint {joint!r}, which cannot be locked"
@@ -501,8 +501,8 @@ def arrange(robot: Robot, options: Options) -> Layout:
     layout = _fuse(robot, options.lock or {}, options.tip)
     coupling, coordinates = _coupling(layout.joints, robot.source)
     names = [joint.name for joint in layout.joints]
-    quaternions = tuple((names.index(parts[0]), 6) for parts in free.values() if parts[0] in names)
-    return dataclasses.replace(layout, quaternion_joints=quaternions, coupling=coupling, coordinate_names=coordinates)
+    compound = tuple((names.index(part[0]), kind) for (_, kind), part in parts.items() if set(part) <= set(names))
+    return dataclasses.replace(layout, compound_joints=compound, coupling=coupling, coordinate_names=coordinates)
 
 
 def _check_mimics(robot: Robot) -> None:
@@ -520,8 +520,8 @@ def _check_mimics(robot: Robot) -> None:
             )
 
 
-def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
-    """Split planar and floating joints. Return the robot, and the names of the parts of every free joint.
+def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[tuple[str, str], tuple[str, ...]]]:
+    """Split planar and floating joints. Return the robot, and the names of the parts by name and type of each such joint.
 
     A planar joint J becomes two prismatic joints J_x and J_y in its plane and a revolute joint J. A floating joint J
     becomes the six parts of a free joint: J_wx, J_wy, J_wz, J_vx, J_vy and J_vz. The links between the parts are massless.
@@ -529,12 +529,14 @@ def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dic
     if floating_base:
         robot = _on_free_joint(robot, floating_base)
     links, joints, outward = dict(robot.links), dict(robot.joints), []
-    free: dict[str, tuple[str, ...]] = {}
+    named: dict[tuple[str, str], tuple[str, ...]] = {}
     for joint in robot.outward:
         if joint.kind == "planar":
-            across = _basis(joint.axis)
-            parts = [(fresh(f"{joint.name}_{x}", set(joints)), "prismatic", across[i]) for i, x in enumerate("xy")]
-            parts.append((joint.name, "continuous", joint.axis))
+            names = [*(fresh(joint.name + end, set(joints)) for end in Planar.parts[:2]), joint.name]
+            parts = list(
+                zip(names, ("prismatic", "prismatic", "continuous"), (*_basis(joint.axis), joint.axis), strict=True)
+            )
+            named[joint.name, Planar.kind] = tuple(names)
         elif joint.kind == "floating":
             if joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0:
                 raise fail(
@@ -543,9 +545,9 @@ def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dic
                     "joints are supported only there; attach the joint to the root, without <origin>",
                 )
             kinds = ["continuous"] * 3 + ["prismatic"] * 3
-            names = [fresh(f"{joint.name}_{x}", set(joints)) for x in FREE]
+            names = [fresh(joint.name + end, set(joints)) for end in Free.parts]
             parts = [(name, kind, np.eye(3)[i % 3]) for i, (name, kind) in enumerate(zip(names, kinds, strict=True))]
-            free[joint.name] = tuple(names)
+            named[joint.name, Free.kind] = tuple(names)
         else:
             outward.append(joint)
             continue
@@ -564,7 +566,7 @@ def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dic
             joints[name] = part
             outward.append(part)
             parent, origin = child, np.eye(4)
-    return dataclasses.replace(robot, links=links, joints=joints, outward=tuple(outward)), free
+    return dataclasses.replace(robot, links=links, joints=joints, outward=tuple(outward)), named
 
 
 def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
@@ -736,12 +738,12 @@ def massless_motion(layout: Layout) -> list[str]:
 
     For a robot in which no link has mass (a kinematic model), the result is empty, unless the robot has a free joint.
     """
-    if not np.any(layout.inertia[:, 0]) and not layout.quaternion_joints:
+    free = [i for i, kind in layout.compound_joints if kind == Free.kind]
+    if not np.any(layout.inertia[:, 0]) and not free:
         return []
     matrix = _mass_matrix(layout) + np.diag([float(joint.leaves.get("armature", 0.0)) for joint in layout.joints])
     names = [joint.name for joint in layout.joints]
-    free = layout.quaternion_joints
-    whole = {names[k]: names[i].removesuffix("_wx") for i, size in free for k in range(i, i + size)}
+    whole = {part: names[i].removesuffix(Free.parts[0]) for i in free for part in names[i : i + len(Free.parts)]}
     if layout.coupling is not None:
         s = np.asarray(layout.coupling.matrix, float)
         matrix = s.T @ matrix @ s

@@ -19,9 +19,10 @@ from numpy.typing import DTypeLike
 from ..errors import ModelError
 from ..model.build import EARTH, JOINT_LEAVES, SLIGHTLY, inertia_faults
 from ..model.chain import Chain, named_leaves
+from ..model.joints import Free, Spherical
 from ..spatial.host import Values, move_inertia, pose_of, rotation_from_rpy, rpy_of
 from .files import read_bytes, write_whole
-from .urdf import DRIVES, FREE, MOMENTS, Layout, Options, arrange, fresh, parse_robot
+from .urdf import DRIVES, MOMENTS, Layout, Options, arrange, fresh, parse_robot
 
 _HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 
@@ -61,9 +62,9 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     ET.SubElement(robot, "link", name=topology.base_name)
     taken = {topology.base_name, *topology.link_names, *topology.frame_names}
     joint_names = set(topology.joint_names)
-    free = {link for link, _ in topology.quaternion_joints}
-    parts = {i for link in free for i in range(link, link + 6)}
-    inner = parts - {link + 5 for link in free}
+    free = {joint.link: joint for joint in chain.joints if isinstance(joint, Free)}
+    parts = {i for joint in free.values() for i in range(chain.n)[joint.links]}
+    inner = parts - {joint.links.stop - 1 for joint in free.values()}
 
     def name_of(i: int, what: str) -> str:
         if i in inner:
@@ -152,8 +153,8 @@ def _write_free(
 ) -> None:
     """Write the elements of a free joint, as a floating joint, and of its body."""
     joints, body = chain.joint_names[first : first + 6], chain.link_names[first + 5]
-    stem = joints[0].removesuffix("_" + FREE[0])
-    named = joints == tuple(f"{stem}_{x}" for x in FREE)
+    stem = joints[0].removesuffix(Free.parts[0])
+    named = joints == tuple(f"{stem}{x}" for x in Free.parts)
     name = fresh(stem, joint_names) if named else joints[0]
     if np.any(arrays["inertia"][first : first + 5]):
         raise ModelError(
@@ -306,7 +307,8 @@ def _check_layout(source: str, chain: Chain, layout: Layout) -> None:
             raise ModelError(
                 f"{source}: the file has the moving {kind} {', '.join(theirs)}, but the chain has {', '.join(ours)}; {advice}"
             )
-    if (chain.topology.parents, chain.topology.quaternion_joints) != (layout.parents, layout.quaternion_joints):
+    free = [[i for i, kind in x.compound_joints if kind == Free.kind] for x in (chain.topology, layout)]
+    if chain.topology.parents != layout.parents or free[0] != free[1]:
         raise ModelError(f"{source}: the links of the chain are connected differently from those in the file; {advice}")
     if (chain.coupling is None) != (layout.coupling is None):
         where = "the file" if chain.coupling is None else "the chain"
@@ -376,8 +378,8 @@ def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.n
 
 def check_writable(chain: Chain) -> None:
     """Raise an error if URDF cannot represent the chain."""
-    for link, size in chain.topology.quaternion_joints:
-        if size == 3:
+    for link, kind in chain.topology.compound_joints:
+        if kind == Spherical.kind:
             raise ModelError(f"joint {chain.joint_names[link]!r} is spherical; URDF has no such joint")
     if chain.transmission is not None:
         driven = np.flatnonzero(np.any(np.asarray(chain.transmission.matrix), axis=0))

@@ -3,19 +3,21 @@
 `Chain`: a robot as a pytree. Numbers are leaves, to differentiate, batch or optimise; names are static."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._jax_compat import Tracer
 from .._summary import Summary, lines, names
 from ..errors import ModelError
+from .joints import JOINT_TYPES, Free, Joint, Spherical
 
 T = TypeVar("T")
 COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign function and of the Stribeck term [rad/s]
@@ -139,7 +141,7 @@ class JointLimits:
     effort: Float[Array, "*n"] = eqx.field(converter=as_array, default=np.inf)
 
 
-# -- chain
+_TYPE_OF_SIZE: dict[Any, str] = {3: "spherical", 6: "free"}  # models of version 0.2 contain numbers of links
 
 
 @converts
@@ -156,8 +158,8 @@ class Topology:
         link_names: the moving links; link i moves with joint i.
         base_name: name of the base link.
         tip_name: the link or frame that functions use by default; None if several links have no children.
-        quaternion_joints: first link and number of links of each joint whose position contains a quaternion: 3 links for a
-            spherical joint, 6 for a free joint. Every other joint has one link.
+        compound_joints: first link and type of each joint with several degrees of freedom, (0, "free"): "spherical" (3
+            links), "free" (6), "planar" (3), "universal" (2) or "cylindrical" (2). Every other joint has one link.
         coordinate_names: names of the generalised coordinates if they differ from the joint names.
         frame_names: named frames fixed to links or to the base (fused links, tool frames).
         frame_links: the link to which each named frame is fixed, -1 for the base.
@@ -174,7 +176,7 @@ class Topology:
     link_names: tuple[str, ...] = ()
     base_name: str = "base"
     tip_name: str | None = None
-    quaternion_joints: tuple[tuple[int, int], ...] = ()
+    compound_joints: tuple[tuple[int, str], ...] = ()
     coordinate_names: tuple[str, ...] | None = None
     frame_names: tuple[str, ...] = ()
     frame_links: tuple[int, ...] = ()
@@ -195,7 +197,9 @@ class Topology:
             "joint_names": _names(self.joint_names, n, "joint"),
             "link_names": links,
             "tip_name": links[ends.pop()] if self.tip_name is None and len(ends) == 1 else self.tip_name,
-            "quaternion_joints": tuple((int(a), int(b)) for a, b in self.quaternion_joints),
+            "compound_joints": tuple(
+                sorted((int(i), _TYPE_OF_SIZE.get(kind, kind)) for i, kind in self.compound_joints)
+            ),
             "coordinate_names": None if self.coordinate_names is None else tuple(self.coordinate_names),
             "frame_names": tuple(self.frame_names),
             "frame_links": tuple(int(i) for i in self.frame_links),
@@ -205,6 +209,7 @@ class Topology:
             object.__setattr__(self, name, value)
         if any(not -1 <= p < i for i, p in enumerate(parents)):
             raise ModelError(f"parents {parents} are not a tree in which every parent precedes its children")
+        self._check_compound_joints()
         frames = dict(zip(self.frame_names, self.frame_links, strict=True))
         for name, link in frames.items():
             if not -1 <= link < n:
@@ -218,6 +223,37 @@ class Topology:
         # computed only once, since every jitted call hashes its static arguments
         object.__setattr__(self, "_key", self._fields()[:-2])
         object.__setattr__(self, "_hash", hash(self.__dict__["_key"]))
+        extra = sum(len(kind.positions) - len(kind.parts) for _, kind in self.compound_links())
+        object.__setattr__(self, "_extra", extra)
+
+    def _check_compound_joints(self) -> None:
+        end = 0
+        for link, kind in self.compound_joints:
+            start, end = end, link + (len(JOINT_TYPES[kind].parts) if kind in JOINT_TYPES else 0)
+            if not start <= link < end <= len(self.parents):
+                raise ModelError(
+                    f"compound joint ({link}, {kind!r}): pass its first link and its type, one of {', '.join(JOINT_TYPES)}"
+                )
+            if self.parents[link + 1 : end] != tuple(range(link, end - 1)):
+                raise ModelError(
+                    f"the {end - link} joints starting with {self.joint_names[link]!r} do not form a {kind} joint: they are "
+                    "not a serial chain"
+                )
+
+    def compound_links(self) -> Iterator[tuple[slice, type[Joint]]]:
+        """The links and the type of each joint with several degrees of freedom."""
+        for link, kind in self.compound_joints:
+            yield slice(link, link + len(JOINT_TYPES[kind].parts)), JOINT_TYPES[kind]
+
+    @property
+    def has_curved_joints(self) -> bool:
+        """True if the positions of a joint are no vector, because they contain a quaternion: v is then not dq/dt."""
+        return self.__dict__["_extra"] > 0
+
+    @property
+    def is_floating(self) -> bool:
+        """True if the robot has a free joint."""
+        return any(kind == Free.kind for _, kind in self.compound_joints)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._fields()  # recompute the hash, since hashes of strings differ between processes
@@ -349,7 +385,12 @@ class Chain(eqx.Module, Summary):
     @property
     def nq(self) -> int:
         """Number of positions: the number of velocities, plus one for every quaternion."""
-        return self.nv + len(self.topology.quaternion_joints)
+        return self.nv + self.topology.__dict__["_extra"]
+
+    @property
+    def joints(self) -> tuple[Joint, ...]:
+        """The joints in the order of q and v, with their indices; the coordinates, if joints are coupled."""
+        return layout(self).joints
 
     @property
     def joint_names(self) -> tuple[str, ...]:
@@ -375,7 +416,6 @@ class Chain(eqx.Module, Summary):
         topology = self.topology
         if getattr(self.inertia, "ndim", 0) < 2:  # the leaves are axes, masks or the like
             return f"Chain: {self.n} joints, leaves like {self.inertia!r}"
-        free = any(size == 6 for _, size in topology.quaternion_joints)
         serial = all(parent == link - 1 for link, parent in enumerate(topology.parents))
         batch = "" if self.inertia.ndim == 2 else f", batch of shape {self.inertia.shape[:-2]}"
         tip = "" if topology.tip_name is None else f"; tip {topology.tip_name}"
@@ -383,7 +423,7 @@ class Chain(eqx.Module, Summary):
         return lines(
             f"Chain: {'serial arm' if serial else 'tree'} of {self.n} joints, nq {self.nq}, nv {self.nv}, {self.dtype}{batch}",
             f"joints: {names(self.joint_names)}",
-            f"base {topology.base_name}, {'floating' if free else 'fixed'}{tip}",
+            f"base {topology.base_name}, {'floating' if topology.is_floating else 'fixed'}{tip}",
             frames,
             self._mass_in_words(),
         )
@@ -395,6 +435,108 @@ class Chain(eqx.Module, Summary):
         if total == 0:
             return "no link has mass: a kinematics-only model, whose forward dynamics are NaN"
         return f"mass of the moving links {total:.4g} kg"
+
+
+class Layout(NamedTuple):
+    """Which entries of q and v belong to which joint.
+
+    Attributes:
+        joints: all joints, in order; each coordinate is one joint if joints are coupled.
+        curved: the joints whose positions are no vector.
+        columns: the indices of all other joints in v.
+        entries: the indices of all other joints in q.
+    """
+
+    joints: tuple[Joint, ...]
+    curved: tuple[Spherical, ...]
+    columns: Int[np.ndarray, " columns"]
+    entries: Int[np.ndarray, " columns"]
+
+
+def layout(chain: Chain) -> Layout:
+    """Layout of the chain's q and v."""
+    return _layout(chain.topology, chain.nv, chain.coupling is not None)
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(topology: Topology, nv: int, coupled: bool) -> Layout:
+    # even with a coupling, the columns of a curved joint are those of its links
+    kinds = {i: JOINT_TYPES[kind] for i, kind in topology.compound_joints}
+    if coupled:
+        kinds = {i: kind for i, kind in kinds.items() if kind.curved}
+    unnamed = tuple(f"q{i + 1}" for i in range(nv))
+    names = (topology.coordinate_names or unnamed) if coupled else topology.joint_names
+    joints, column, start = [], 0, 0
+    while column < nv:
+        kind = kinds.get(column, Joint)
+        name = names[column] if kind is Joint else topology.joint_names[column].removesuffix(kind.parts[0])
+        joint = kind(name, column, column, start)
+        joints.append(joint)
+        column, start = joint.columns.stop, joint.entries.stop
+    flat = [(j.column + k, j.start + k) for j in joints if not j.curved for k in range(j.size)]
+    columns, entries = np.array(flat, int).reshape(-1, 2).T
+    return Layout(tuple(joints), tuple(j for j in joints if isinstance(j, Spherical)), columns, entries)
+
+
+def is_ordinary(chain: Chain) -> bool:
+    """True if there are neither curved joints nor a coupling, so that q and v are the joint positions and rates."""
+    return chain.coupling is None and not chain.topology.has_curved_joints
+
+
+def turning_joints(chain: Chain) -> Bool[np.ndarray, " n"]:
+    """Mask of revolute and helical joints, whose positions are angles [rad]."""
+    return np.any(np.asarray(chain.screw)[:, :3] != 0, axis=1)
+
+
+def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
+    """Mask of links that are bodies: all except the massless links before the last link of a curved joint."""
+    found = np.ones(len(topology.parents), bool)
+    for links, kind in topology.compound_links():
+        if kind.curved:
+            found[links.start : links.stop - 1] = False
+    return found
+
+
+def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
+    """Mask of joints that can have a drive and friction: all except free joints."""
+    found = np.ones(len(topology.parents), bool)
+    for links, kind in topology.compound_links():
+        found[links] = kind.driven
+    return found
+
+
+def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
+    """For each coordinate, the index of the joint that it moves most.
+
+    If several joints move equally, this is the first of them; without a coupling, each coordinate moves only its own joint.
+    """
+    if chain.coupling is None:
+        return np.arange(chain.n)
+    return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
+
+
+def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
+    """Limits of a chain's coordinates; a coordinate that moves several joints satisfies the limits of all of them.
+
+    The torque limit of a coordinate is derived from that of the joint that it moves most. Position and velocity limits of a
+    joint that depends on several coordinates are ignored; include them in the `clearance` of
+    `jaxdyn.identification.optimal_excitation`.
+    """
+    lower, upper = np.asarray(chain.limits.position, float).T
+    velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
+    if chain.coupling is not None:
+        matrix, offset = np.asarray(chain.coupling.matrix, float), np.asarray(chain.coupling.offset, float)
+        s = np.where(((matrix != 0).sum(axis=1) == 1)[:, None], matrix, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = np.sort(np.stack([(x - offset)[:, None] / s for x in (lower, upper)]), axis=0)
+            least, most, fastest = (
+                np.where(s != 0, x, y)
+                for x, y in ((ends[0], -np.inf), (ends[1], np.inf), (velocity[:, None] / np.abs(s), np.inf))
+            )
+        lower, upper, velocity = least.max(axis=0), most.min(axis=0), fastest.min(axis=0)
+        leading = leading_joints(chain)
+        effort = effort[leading] * np.abs(matrix[leading, np.arange(chain.nv)])
+    return {"lower": lower, "upper": upper, "velocity": velocity, "torque": effort}
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from .chain import (
     Springs,
     Topology,
     Transmission,
+    layout,
 )
-from .compiled import layout
 from .configuration import check_coordinates
 
 
@@ -68,7 +68,7 @@ def with_transmission(
         raise ModelError(
             "pass either gear_ratio, for motors that drive one joint each, or matrix, for motors that share joints"
         )
-    held = [link + i for link, size in chain.topology.quaternion_joints for i in range(size)]
+    held = [i for joint in layout(chain).curved for i in range(chain.n)[joint.links]]
     if gear_ratio is not None:
         own = np.delete(np.arange(n), held)
         ratio = check_values("gear_ratio", gear_ratio, len(own), "joint", dtype)
@@ -140,7 +140,7 @@ def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Seq
     coupled = dataclasses.replace(chain, coupling=Coupling(s, o), topology=topology)
     if not _traced(*jax.tree.leaves(coupled)):
         check_coordinates(coupled)
-        for joint in layout(chain).quaternions:
+        for joint in layout(chain).curved:
             if np.any(np.asarray(o)[joint.columns] != 0):
                 raise ModelError(
                     f"the offset must not move {chain.joint_names[joint.link]!r}, a spherical or free joint"

@@ -1,8 +1,12 @@
-"""Pose of a one-degree-of-freedom joint from its screw: one formula for revolute, prismatic and helical joints.
+"""Joints: their coordinates, and the pose of a link at its joint position.
 
-Let A = (w, v) be the joint screw in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0.
-Grouping the terms of the pose T(q) = M exp([A] q) (Lynch & Park 2017, sec. 3.3.3) by their dependence on q gives its
-rotation and position
+Every link moves by one screw joint with one degree of freedom. A joint with several degrees of freedom consists of several
+links without mass between them; `Topology.compound_joints` names its type. A new type is one class in this file, entered in
+`JOINT_TYPES`, and a line in each reader of a file format that has such a joint.
+
+The pose of a link is given by one formula for revolute, prismatic and helical joints. Let A = (w, v) be the joint screw in
+the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. Grouping the terms of the pose
+T(q) = M exp([A] q) (Lynch & Park 2017, sec. 3.3.3) by their dependence on q gives its rotation and position
 
     R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d
 
@@ -15,18 +19,257 @@ Here r = w x v is the offset of the axis from the origin, and p_d the translatio
 joints have w = 0.
 """
 
+import dataclasses
 import functools
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from .._jax_compat import Tracer
 from ..spatial.components import Mat, add, cross
-from .chain import Chain
+from ..spatial.se3 import pose, pose_exp, pose_inverse, pose_log, twist_cross
+from ..spatial.so3 import quaternion_exp, quaternion_log, quaternion_multiply, quaternion_to_rotation, skew
 from .tree import ancestor_mask
+
+
+@dataclasses.dataclass(frozen=True)
+class Joint:
+    """A joint with one degree of freedom (or one coordinate of coupled joints), and the base class of all others.
+
+    The positions of most joints form a vector x with dx/dt = v, and are the joint positions of its links. Those of a
+    `curved` joint do not. Its links have local coordinates u about the pose at x, with u = 0 and du/dt = v there; elsewhere,
+    du/dt = B(u)^-1 v, so that dv/dt = d2u/dt2 + g(v). The g(v) are `rate_terms`, and depend on the order of the links'
+    screws S_j: g(v) = sum_{j<k} [S_j, S_k] v_j v_k.
+
+    Attributes:
+        name: the name in the robot's description.
+        link: index of the joint's first link.
+        column: index of its first velocity in v.
+        start: index of its first position in q.
+    """
+
+    name: str
+    link: int
+    column: int
+    start: int
+
+    kind: ClassVar[str] = "single"
+    parts: ClassVar[tuple[str, ...]] = ("",)
+    """Endings of the names of the links' joints, J_wx for J; their number is that of the velocities."""
+    positions: ClassVar[tuple[tuple[str, str], ...]] = (("", ""),)
+    """Label and unit of each position."""
+    curved: ClassVar[bool] = False
+    driven: ClassVar[bool] = True
+    """True if the joint can have a drive and friction."""
+    at_base: ClassVar[bool] = False
+    """True if the joint must be attached to the base, at its origin, so that its pose is that of its body in the base."""
+
+    @property
+    def size(self) -> int:
+        """Number of velocities, and of links."""
+        return len(self.parts)
+
+    @property
+    def columns(self) -> slice:
+        """Slice of v that contains the joint's velocities."""
+        return slice(self.column, self.column + self.size)
+
+    @property
+    def entries(self) -> slice:
+        """Slice of q that contains the joint's positions."""
+        return slice(self.start, self.start + len(self.positions))
+
+    @property
+    def links(self) -> slice:
+        """Slice of the joint's links."""
+        return slice(self.link, self.link + self.size)
+
+    @classmethod
+    def has_screws(cls, screws: Float[np.ndarray, "size 6"]) -> bool:
+        """True if the links' screws are those of a joint of this type; the links' frames coincide at zero."""
+        return True
+
+    def neutral(self) -> Float[np.ndarray, " positions"]:
+        """Default positions."""
+        return np.zeros(len(self.positions))
+
+    def integrate(self, x: Array, step: Array) -> Array:
+        """Positions reached from x by the constant velocity `step`, held for unit time."""
+        return x + step
+
+    def difference(self, x0: Array, x1: Array) -> Array:
+        """The step with integrate(x0, step) = x1."""
+        return x1 - x0
+
+    def fault(self, x: Float[np.ndarray, " positions"]) -> bool:
+        """True for positions that mean nothing, a quaternion of length zero."""
+        return False
+
+    def normalised(self, x: Array) -> Array:
+        """Positions without drift from their manifold, which is the unit sphere for quaternions."""
+        return x
+
+
+class Spherical(Joint):
+    """A ball joint: a unit quaternion (w, x, y, z), and the angular velocity in body axes."""
+
+    kind = "spherical"
+    parts = ("_wx", "_wy", "_wz")
+    positions = tuple((f"quaternion {x}", "") for x in "wxyz")
+    curved = True
+
+    @property
+    def quaternion(self) -> slice:
+        """Slice of q that contains the joint's quaternion."""
+        return slice(self.entries.stop - 4, self.entries.stop)
+
+    @classmethod
+    def has_screws(cls, screws):
+        return bool(np.abs(screws - np.eye(6)[: len(cls.parts)]).max() <= 1e-12)
+
+    def neutral(self):
+        return np.array([1.0, 0.0, 0.0, 0.0])
+
+    def random(self, turn: PRNGKeyArray, place: PRNGKeyArray, extent: Any, dtype: Any) -> Array:
+        """Random positions: a uniformly distributed orientation, and a point in a cube with half the edge length `extent`."""
+        x = jax.random.normal(turn, (4,), dtype)
+        return x / jnp.linalg.norm(x)
+
+    def pose(self, x: Array) -> Float[Array, "4 4"]:
+        """Pose at which the local coordinates of the links are zero, relative to the placement of the first link."""
+        return pose(quaternion_to_rotation(x), jnp.zeros(3, x.dtype))
+
+    def integrate(self, x, step):
+        return quaternion_multiply(x, quaternion_exp(step))
+
+    def difference(self, x0, x1):
+        back = x0 * jnp.asarray([1, -1, -1, -1], x0.dtype)
+        return quaternion_log(quaternion_multiply(back, x1))
+
+    def fault(self, x):
+        return not np.any(x[-4:])
+
+    def normalised(self, x):
+        length = jnp.sqrt(x @ x)
+        return x / eqx.error_if(length, length < 1e-6, f"the quaternion of {self.name + self.parts[0]!r} is zero")
+
+    def bracket(self, u: Array) -> Float[Array, "size size"]:
+        """The matrix [u, .] of the Lie bracket of velocities."""
+        return skew(u)
+
+    def rate_terms(self, v: Float[Array, "size *lanes"]) -> Float[Array, "size *lanes"]:
+        """The difference g(v) between dv/dt and the accelerations of the local coordinates."""
+        x, y, z = v[:3]
+        return jnp.stack([y * z, -x * z, x * y])
+
+    def rate_block(self, v: Float[Array, " size"]) -> Float[Array, "size size"]:
+        """The rate dB/dt at u = 0, with dB/dt v = g(v)."""
+        zero, y, z = jnp.zeros_like(v[0]), v[1], v[2]
+        return jnp.stack([zero, z, zero, -z, zero, zero, y, zero, zero]).reshape(3, 3)
+
+
+class Free(Spherical):
+    """A floating base: a point and a unit quaternion (px, py, pz, w, x, y, z), and the twist (w, v) in body axes.
+
+    The acceleration of the local coordinates of its origin differs from dv/dt by w x v.
+    """
+
+    kind = "free"
+    parts = ("_wx", "_wy", "_wz", "_vx", "_vy", "_vz")
+    positions = (("x", "m"), ("y", "m"), ("z", "m"), *Spherical.positions)
+    driven = False
+    at_base = True
+
+    @property
+    def point(self) -> slice:
+        """Slice of q that contains the joint's point."""
+        return slice(self.start, self.start + 3)
+
+    def neutral(self):
+        return np.concatenate([np.zeros(3), super().neutral()])
+
+    def random(self, turn, place, extent, dtype):
+        point = jax.random.uniform(place, (3,), dtype, -extent, extent)
+        return jnp.concatenate([point, super().random(turn, place, extent, dtype)])
+
+    def pose(self, x):
+        return pose(quaternion_to_rotation(x[3:]), x[:3])
+
+    def integrate(self, x, step):
+        moved = quaternion_to_rotation(x[3:]) @ pose_exp(step)[:3, 3]
+        return jnp.concatenate([x[:3] + moved, super().integrate(x[3:], step[:3])])
+
+    def difference(self, x0, x1):
+        return pose_log(pose_inverse(self.pose(x0)) @ self.pose(x1))
+
+    def normalised(self, x):
+        return jnp.concatenate([x[:3], super().normalised(x[3:])])
+
+    def bracket(self, u):
+        return twist_cross(u)
+
+    def rate_terms(self, v):
+        return jnp.concatenate([super().rate_terms(v), jnp.cross(v[:3], v[3:], axis=0)])
+
+    def rate_block(self, v):
+        turning = super().rate_block(v)
+        zero = jnp.zeros_like(turning)
+        return jnp.block([[turning, zero], [-skew(v[3:]), zero]])
+
+
+class Planar(Joint):
+    """Motion in a plane: two slides along perpendicular axes a and b, and a turn about a x b through the link's origin.
+
+    The positions are (x, y, angle) and the velocities their rates, in axes of the joint's placement, not of the body.
+    """
+
+    kind = "planar"
+    parts = ("_x", "_y", "")
+    positions = (("x", "m"), ("y", "m"), ("angle", "rad"))
+
+    @classmethod
+    def has_screws(cls, screws):
+        a, b, turn = screws[0, 3:], screws[1, 3:], screws[2, :3]
+        return _are_zero(screws[:2, :3], screws[2, 3:], a @ b, np.cross(a, b) - turn)
+
+
+class Universal(Joint):
+    """A Cardan joint: turns about two perpendicular axes through the link's origin; the second axis moves with the first."""
+
+    kind = "universal"
+    parts = ("_1", "_2")
+    positions = (("first angle", "rad"), ("second angle", "rad"))
+
+    @classmethod
+    def has_screws(cls, screws):
+        return _are_zero(screws[:, 3:], screws[0, :3] @ screws[1, :3])
+
+
+class Cylindrical(Joint):
+    """A turn about an axis through the link's origin, and a slide along it."""
+
+    kind = "cylindrical"
+    parts = ("_angle", "_slide")
+    positions = (("angle", "rad"), ("slide", "m"))
+
+    @classmethod
+    def has_screws(cls, screws):
+        return _are_zero(screws[0, 3:], screws[1, :3], screws[0, :3] - screws[1, 3:])
+
+
+JOINT_TYPES: dict[str, type[Joint]] = {cls.kind: cls for cls in (Spherical, Free, Planar, Universal, Cylindrical)}
+
+
+def _are_zero(*values: Any) -> bool:
+    return all(np.abs(x).max() <= 1e-12 for x in values)
+
+
+# The pose of a link with one degree of freedom
 
 COEFFICIENTS = 39
 LONG = 256  # number of links above which `link_rows` returns separate arrays
@@ -41,22 +284,29 @@ class Link(NamedTuple):
     inertia: tuple[Array, ...]
 
 
-def link_rows(chain: Chain) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
+def link_rows(
+    rotation: Float[ArrayLike, "n 3 3 *#lanes"],
+    translation: Float[ArrayLike, "n 3 *#lanes"],
+    screw: Float[ArrayLike, "n 6 *#lanes"],
+    inertia: Float[ArrayLike, "n 10 *#lanes"],
+) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
     """Constants of all links, one row per link: 39 pose coefficients, 6 entries of the screw and 10 inertial parameters.
 
     If the robot's leaves are concrete, the rows are computed with NumPy: nothing is compiled, and a program that closes over
     the robot contains them as constants. The 55 columns are separate arrays if the robots in a batch differ or the chain has
     more than `LONG` links, since a single array would then be large.
     """
-    leaves = chain.rotation, chain.translation, chain.screw, chain.inertia
+    leaves = rotation, translation, screw, inertia
     return _rows(np, *map(np.asarray, leaves)) if all(map(_is_known, leaves)) else _rows(jnp, *leaves)
 
 
-def carried_masses(chain: Chain) -> Float[np.ndarray | Array, "n *lanes"]:
+def carried_masses(
+    parents: tuple[int, ...], inertia: Float[np.ndarray | Array, "n 10 *lanes"]
+) -> Float[np.ndarray | Array, "n *lanes"]:
     """Mass of every link and all links that it carries; like `link_rows`, computed with NumPy if it is concrete."""
-    carries, mass = ancestor_mask(chain.topology.parents), chain.inertia[:, 0]
-    if _is_known(chain.inertia):
-        return carries @ np.asarray(chain.inertia)[:, 0]
+    carries, mass = ancestor_mask(parents), inertia[:, 0]
+    if _is_known(inertia):
+        return carries @ np.asarray(inertia)[:, 0]
     return jnp.where(carries.reshape(*carries.shape, *(1,) * (mass.ndim - 1)), mass, 0).sum(1)
 
 

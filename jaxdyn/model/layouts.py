@@ -11,13 +11,13 @@ R is the rotation of the body in the world. In MuJoCo, the linear acceleration o
 Forces are conjugate to the velocities, so the power is the same in all layouts. Joints with one degree of freedom have the
 same values in all layouts, except that Pinocchio represents the position of a continuous joint by (cos q, sin q).
 
-If the other program orders the joints differently, pass its joint names as `names`. A free or spherical joint has the name
-used in the model file: J if the chain's joints are J_wx, J_wy, ...
+If the other program orders the joints differently, pass its joint names as `names`. A joint with several degrees of freedom
+has the name used in the model file: J if the chain's joints are J_wx, J_wy, ... Planar, universal and cylindrical joints are
+several joints in MuJoCo, and one joint in Pinocchio unless `names` contains their parts. Pinocchio's planar joint has the
+position (x, y, cos, sin), and its velocity is in the axes of the body.
 """
 
-import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,30 +25,11 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..spatial.so3 import quaternion_to_rotation
-from .chain import Chain
-from .compiled import checked, layout
+from .chain import Chain, layout
+from .compiled import checked
+from .joints import Free, Joint, Planar
 
 Names = Sequence[str] | None
-_LINEAR_FIRST = np.array([3, 4, 5, 0, 1, 2])
-
-
-class _Joint(NamedTuple):
-    """Name of a joint, its first indices in q and v, and its number of velocities: 1, 3 (spherical) or 6 (free)."""
-
-    name: str
-    start: int
-    column: int
-    size: int
-
-    def of_q(self, q: Array) -> Array:
-        return q[self.start : self.start + self.size + (self.size > 1)]
-
-    def of_v(self, v: Array) -> Array:
-        return v[self.column : self.column + self.size]
-
-    def rotation(self, q: Array) -> Array:
-        """Rotation R of a free body in the world."""
-        return quaternion_to_rotation(q[self.start + 3 : self.start + 7])
 
 
 @checked
@@ -64,8 +45,8 @@ def to_mujoco_state(
         ModelError: the names are not those of the chain's joints, or a shape is wrong.
     """
     joints = _ordered(chain, names)
-    qpos = jnp.concatenate([j.of_q(q) for j in joints])
-    return qpos, jnp.concatenate([_to_world(j, q, j.of_v(v)) for j in joints])
+    qpos = jnp.concatenate([q[j.entries] for j in joints])
+    return qpos, jnp.concatenate([_to_world(j, q, v[j.columns]) for j in joints])
 
 
 @checked
@@ -77,8 +58,8 @@ def from_mujoco_state(
     For `names` and the errors raised, see `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
-    q = _put(chain, joints, _parts(joints, qpos, True))
-    return q, _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qvel), strict=True)])
+    q = _put(joints, _parts(joints, qpos, True))
+    return q, _put(joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qvel), strict=True)])
 
 
 @checked
@@ -90,7 +71,7 @@ def to_mujoco_acceleration(
     For a free joint, the linear part a_v becomes R (a_v + w x v), with the rotation R of the body and its twist (w, v).
     For `names` and the errors raised, see `to_mujoco_state`.
     """
-    return jnp.concatenate([_to_world(j, q, j.of_v(a) + _turning(j, v)) for j in _ordered(chain, names)])
+    return jnp.concatenate([_to_world(j, q, a[j.columns] + _turning(j, v)) for j in _ordered(chain, names)])
 
 
 @checked
@@ -104,7 +85,7 @@ def from_mujoco_acceleration(
     joints = _ordered(chain, names)
     q, v = from_mujoco_state(chain, qpos, qvel, names)
     parts = [_to_body(j, q, x) - _turning(j, v) for j, x in zip(joints, _parts(joints, qacc), strict=True)]
-    return _put(chain, joints, parts)
+    return _put(joints, parts)
 
 
 @checked
@@ -116,7 +97,7 @@ def to_mujoco_force(
     For a free joint, the wrench (n, f) becomes (R f, n), with the rotation R of the body. For `names` and the errors raised,
     see `to_mujoco_state`.
     """
-    return jnp.concatenate([_to_world(j, q, j.of_v(tau)) for j in _ordered(chain, names)])
+    return jnp.concatenate([_to_world(j, q, tau[j.columns]) for j in _ordered(chain, names)])
 
 
 @checked
@@ -128,8 +109,8 @@ def from_mujoco_force(
     The position qpos is also in MuJoCo's layout. For `names` and the errors raised, see `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
-    q = _put(chain, joints, _parts(joints, qpos, True))
-    return _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qfrc), strict=True)])
+    q = _put(joints, _parts(joints, qpos, True))
+    return _put(joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qfrc), strict=True)])
 
 
 @checked
@@ -150,17 +131,13 @@ def to_pinocchio_state(
     Raises:
         ModelError: the names are not those of the chain's joints, `continuous` contains another name, or a shape is wrong.
     """
-    joints = _ordered(chain, names)
+    joints = _ordered(chain, names, compound=True)
     circles = _circles(joints, continuous)
-    parts = []
-    for j in joints:
-        part = j.of_q(q)
-        if j.name in circles:
-            part = jnp.concatenate([jnp.cos(part), jnp.sin(part)])
-        elif j.size > 1:
-            part = jnp.concatenate([part[:-4], part[-3:], part[-4:-3]])
-        parts.append(part)
-    return jnp.concatenate(parts), to_pinocchio_vector(chain, v, names)
+    positions = [_to_pinocchio(j, q[j.entries], j.name in circles) for j in joints]
+    velocities = [
+        _turned(j, q, -1) @ v[j.columns] if isinstance(j, Planar) else _swapped(j, v[j.columns]) for j in joints
+    ]
+    return jnp.concatenate(positions), jnp.concatenate(velocities)
 
 
 @checked
@@ -176,31 +153,28 @@ def from_pinocchio_state(
     Angles of continuous joints are returned between -pi and pi. For `names`, `continuous` and the errors raised, see
     `to_pinocchio_state`.
     """
-    joints = _ordered(chain, names)
+    joints = _ordered(chain, names, compound=True)
     circles = _circles(joints, continuous)
-    start, parts = 0, []
-    for j in joints:
-        size = 2 if j.name in circles else j.size + (j.size > 1)
-        part = q[start : start + size]
-        if j.name in circles:
-            part = jnp.arctan2(part[1:], part[:1])
-        elif j.size > 1:
-            part = jnp.concatenate([part[:-4], part[-1:], part[-4:-1]])
-        parts.append(part)
-        start += size
-    if q.shape != (start,):
-        raise ModelError(f"q has shape {q.shape}, but in Pinocchio's layout this robot has {start} positions")
-    return _put(chain, joints, parts), from_pinocchio_vector(chain, v, names)
+    sizes = [len(j.positions) + (j.name in circles or isinstance(j, Planar)) for j in joints]
+    if q.shape != (sum(sizes),):
+        raise ModelError(f"q has shape {q.shape}, but in Pinocchio's layout this robot has {sum(sizes)} positions")
+    parts = jnp.split(q, np.cumsum(sizes)[:-1])
+    q = _put(joints, [_from_pinocchio(j, x, j.name in circles) for j, x in zip(joints, parts, strict=True)])
+    parts = zip(joints, _parts(joints, v), strict=True)
+    return q, _put(joints, [_turned(j, q, 1) @ x if isinstance(j, Planar) else _swapped(j, x) for j, x in parts])
 
 
 @checked
 def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force to Pinocchio's layout.
 
-    The conversion is the same for all three, and units are unchanged. For `names` and the errors raised, see
-    `to_pinocchio_state`.
+    The conversion is the same for all three, and units are unchanged. For `names`, see `to_pinocchio_state`.
+
+    Raises:
+        ModelError: as for `to_pinocchio_state`, or the robot has a planar joint, whose conversion depends on its position.
     """
-    return jnp.concatenate([_swapped(j, j.of_v(x)) for j in _ordered(chain, names)])
+    joints = _of_any_position(_ordered(chain, names, compound=True))
+    return jnp.concatenate([_swapped(j, x[j.columns]) for j in joints])
 
 
 @checked
@@ -209,36 +183,33 @@ def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = N
 
     This is the inverse of `to_pinocchio_vector`. For `names` and the errors raised, see `to_pinocchio_state`.
     """
-    joints = _ordered(chain, names)
-    return _put(chain, joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
+    joints = _of_any_position(_ordered(chain, names, compound=True))
+    return _put(joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
 
 
-def _joints(chain: Chain) -> list[_Joint]:
-    """The chain's joints, or its coordinates if joints are coupled, in the order of q."""
-    where, topology = layout(chain), chain.topology
-    names = topology.coordinate_names
-    if names is None or chain.coupling is None:
-        names = topology.joint_names if chain.coupling is None else tuple(f"q{i + 1}" for i in range(chain.nv))
-    joints = [_Joint(names[c], int(e), int(c), 1) for c, e in zip(where.columns, where.entries, strict=True)]
-    joints += [_Joint(names[j.column].removesuffix("_wx"), j.start, j.column, j.size) for j in where.quaternions]
-    return sorted(joints, key=lambda joint: joint.start)
-
-
-def _ordered(chain: Chain, names: Names) -> list[_Joint]:
-    joints = _joints(chain)
+def _ordered(chain: Chain, names: Names, compound: bool = False) -> list[Joint]:
+    """The joints in the other program's order. Joints that are several joints there are split, if `compound` is False."""
+    named = () if names is None else tuple(names)
+    parts = chain.joint_names
+    joints: list[Joint] = []
+    for j in layout(chain).joints:
+        split = j.size > 1 and not j.curved and (not compound or parts[j.column] in named)
+        joints += (
+            [Joint(parts[j.column + k], j.link, j.column + k, j.start + k) for k in range(j.size)] if split else [j]
+        )
     if names is None:
         return joints
-    known, given = {joint.name: joint for joint in joints}, tuple(names)
-    if len(given) != len(joints) or set(given) != set(known):
-        odd = sorted(set(given) ^ set(known)) or sorted({x for x in given if given.count(x) > 1})
+    known = {joint.name: joint for joint in joints}
+    if len(named) != len(joints) or set(named) != set(known):
+        odd = sorted(set(named) ^ set(known)) or sorted({x for x in named if named.count(x) > 1})
         raise ModelError(
             f"names must contain every joint of this robot once: {', '.join(map(repr, odd))} "
             f"{'is' if len(odd) == 1 else 'are'} missing, unknown or repeated; the joints are {', '.join(known)}"
         )
-    return [known[name] for name in given]
+    return [known[name] for name in named]
 
 
-def _circles(joints: list[_Joint], continuous: Sequence[str]) -> frozenset[str]:
+def _circles(joints: list[Joint], continuous: Sequence[str]) -> frozenset[str]:
     known = {joint.name for joint in joints if joint.size == 1}
     if wrong := sorted(set(continuous) - known):
         raise ModelError(
@@ -248,35 +219,75 @@ def _circles(joints: list[_Joint], continuous: Sequence[str]) -> frozenset[str]:
     return frozenset(continuous)
 
 
-def _parts(joints: list[_Joint], x: Array, positions: bool = False) -> list[Array]:
+def _parts(joints: list[Joint], x: Array, positions: bool = False) -> list[Array]:
     """Split a vector into one part per joint, in the order of `joints`."""
-    ends = np.cumsum([0, *(j.size + (positions and j.size > 1) for j in joints)])
+    ends = np.cumsum([len(j.positions) if positions else j.size for j in joints])
     if x.shape != (ends[-1],):
         kind = "positions" if positions else "velocities"
         raise ModelError(f"the vector has shape {x.shape}, but this robot has {ends[-1]} {kind}")
-    return [x[a:b] for a, b in itertools.pairwise(ends)]
+    return jnp.split(x, ends[:-1])
 
 
-def _put(chain: Chain, joints: list[_Joint], parts: list[Array]) -> Array:
+def _put(joints: list[Joint], parts: list[Array]) -> Array:
     """Concatenate the parts of `joints` in the chain's order."""
     order = sorted(range(len(joints)), key=lambda i: joints[i].start)
     return jnp.concatenate([parts[i] for i in order])
 
 
-def _swapped(joint: _Joint, x: Array) -> Array:
-    """Swap the angular and linear parts of a free joint; leave other joints unchanged."""
-    return x[_LINEAR_FIRST] if joint.size == 6 else x
+def _to_world(joint: Joint, q: Array, x: Array) -> Array:
+    if not isinstance(joint, Free):
+        return x
+    return jnp.concatenate([quaternion_to_rotation(q[joint.quaternion]) @ x[3:], x[:3]])
 
 
-def _to_world(joint: _Joint, q: Array, x: Array) -> Array:
-    return jnp.concatenate([joint.rotation(q) @ x[3:], x[:3]]) if joint.size == 6 else x
+def _to_body(joint: Joint, q: Array, x: Array) -> Array:
+    if not isinstance(joint, Free):
+        return x
+    return jnp.concatenate([x[3:], quaternion_to_rotation(q[joint.quaternion]).T @ x[:3]])
 
 
-def _to_body(joint: _Joint, q: Array, x: Array) -> Array:
-    return jnp.concatenate([x[3:], joint.rotation(q).T @ x[:3]]) if joint.size == 6 else x
-
-
-def _turning(joint: _Joint, v: Array) -> Array:
+def _turning(joint: Joint, v: Array) -> Array:
     """Acceleration of a free body's origin minus dv/dt, in body axes: (0, w x v); zero for other joints."""
-    x = joint.of_v(v)
-    return jnp.concatenate([jnp.zeros_like(x[:3]), jnp.cross(x[:3], x[3:])]) if joint.size == 6 else jnp.zeros_like(x)
+    x = v[joint.columns]
+    return (
+        jnp.concatenate([jnp.zeros(3, x.dtype), jnp.cross(x[:3], x[3:])])
+        if isinstance(joint, Free)
+        else jnp.zeros_like(x)
+    )
+
+
+def _to_pinocchio(joint: Joint, x: Array, circle: bool) -> Array:
+    if joint.curved:
+        return jnp.concatenate([x[:-4], x[-3:], x[-4:-3]])
+    if circle or isinstance(joint, Planar):
+        return jnp.concatenate([x[:-1], jnp.cos(x[-1:]), jnp.sin(x[-1:])])
+    return x
+
+
+def _from_pinocchio(joint: Joint, x: Array, circle: bool) -> Array:
+    if joint.curved:
+        return jnp.concatenate([x[:-4], x[-1:], x[-4:-1]])
+    if circle or isinstance(joint, Planar):
+        return jnp.concatenate([x[:-2], jnp.arctan2(x[-1:], x[-2:-1])])
+    return x
+
+
+def _swapped(joint: Joint, x: Array) -> Array:
+    """Swap the angular and linear parts of a free joint; leave other joints unchanged."""
+    return jnp.concatenate([x[3:], x[:3]]) if isinstance(joint, Free) else x
+
+
+def _turned(joint: Joint, q: Array, sign: int) -> Float[Array, "3 3"]:
+    """Rotation of (x, y) by a planar joint's angle, or back, which leaves the third entry unchanged."""
+    angle = q[joint.entries][2]
+    sin, cos, zero = sign * jnp.sin(angle), jnp.cos(angle), jnp.zeros_like(angle)
+    return jnp.stack([cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1]).reshape(3, 3)
+
+
+def _of_any_position(joints: list[Joint]) -> list[Joint]:
+    if planar := [joint.name for joint in joints if isinstance(joint, Planar)]:
+        raise ModelError(
+            f"Pinocchio describes the planar joint {planar[0]!r} in the axes of the body, which depend on the position; "
+            "use to_pinocchio_state and from_pinocchio_state, or pass `names` with the joint's parts"
+        )
+    return joints

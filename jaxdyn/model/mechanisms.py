@@ -197,7 +197,7 @@ def with_moving_base_point(chain: Chain) -> Chain:
             names.
     """
     old = chain.topology
-    if any(size == 6 for _, size in old.quaternion_joints):
+    if old.is_floating:
         raise ModelError("the robot has a free joint, whose coordinates already include the position of the base")
     links = (*AXES[:2], old.base_name)
     world = "world" if old.base_name != "world" else "fixed_world"
@@ -215,7 +215,7 @@ def with_moving_base_point(chain: Chain) -> Chain:
         frame_links=tuple(k + 3 for k in old.frame_links),
         base_name=world,
         tip_name=old.tip_name,
-        quaternion_joints=tuple((link + 3, size) for link, size in old.quaternion_joints),
+        compound_joints=tuple((link + 3, kind) for link, kind in old.compound_joints),
         coordinate_names=None if old.coordinate_names is None else (*AXES, *old.coordinate_names),
     )
     base = jnp.eye(3, dtype=chain.dtype) if chain.base_pose is None else chain.base_pose[:3, :3].astype(chain.dtype)

@@ -34,8 +34,7 @@ from ..identification.result import Evaluation, Identification
 from ..identification.torque_model import TorqueModel
 from ..identification.validation import Resimulation
 from ..io.motion import coordinate_names
-from ..model.chain import Chain
-from ..model.compiled import leading_joints, turning_joints
+from ..model.chain import Chain, leading_joints, turning_joints
 from .markup import (
     DASH,
     MINUS,
@@ -447,7 +446,7 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
         with_prior: True to re-simulate the given model as well.
     """
     title = element("h2", "Positions re-simulated", id="positions")
-    if result.chain.topology.quaternion_joints:
+    if result.chain.topology.has_curved_joints:
         return title + element(
             "p", "Robots with a moving base are not simulated: they fall over under the smallest torque error."
         )

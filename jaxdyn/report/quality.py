@@ -17,8 +17,7 @@ from ..identification.prediction import MOVING, Fit, fit_quality
 from ..identification.result import Evaluation, Identification
 from ..identification.torque_model import TorqueModel
 from ..identification.validation import Resimulation, base_regressor, covariance_root, resimulate
-from ..model.chain import Chain
-from ..model.compiled import coordinate_limits, layout, leading_joints, turning_joints
+from ..model.chain import Chain, coordinate_limits, layout, leading_joints, turning_joints
 
 GOOD, FAIR = (
     10.0,
@@ -380,7 +379,7 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
     base or spherical joints, because a robot with a free base falls over under the smallest torque error. The list is
     also empty if unmeasured forces act, such as those that close a loop.
     """
-    if model.chain.topology.quaternion_joints or any(e.with_forces is not None for e in evaluations):
+    if model.chain.topology.has_curved_joints or any(e.with_forces is not None for e in evaluations):
         return []
     found = []
     for e in evaluations:

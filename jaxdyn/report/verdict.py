@@ -244,7 +244,7 @@ def _simulation(
     if not np.isnan(spread):
         found.append((level_of(spread, INERTIA), text))
     ratio = simulated_against_coasting(chain, simulated)
-    if ratio is None and chain.topology.quaternion_joints:
+    if ratio is None and chain.topology.has_curved_joints:
         found.append(("fair", "robots with a moving base are not re-simulated"))
     elif ratio is None and result.has_unmeasured_forces:
         found.append(("fair", "robots with closed loops or unmeasured contact forces are not re-simulated"))
@@ -477,7 +477,7 @@ def assess(
 
 def suspected_faults(result: Identification) -> tuple[Finding, ...]:
     """Findings of `diagnose_identification`; none for robots whose logs are not those of a fixed arm."""
-    if result.chain.topology.quaternion_joints or result.has_unmeasured_forces:
+    if result.chain.topology.has_curved_joints or result.has_unmeasured_forces:
         return ()
     return diagnose_identification(result)
 

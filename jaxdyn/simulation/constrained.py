@@ -11,8 +11,8 @@ from ..dynamics import resistive_force
 from ..dynamics.constraints import Stabilisation, constrained_forward_dynamics, project_configuration, project_velocity
 from ..dynamics.prescribed import base_motion, hybrid_dynamics, moving_base_forward_dynamics
 from ..errors import ModelError
-from ..model.chain import Chain
-from ..model.compiled import compiled, layout
+from ..model.chain import Chain, layout
+from ..model.compiled import compiled
 from ..model.mechanisms import Constraints, coordinate_columns
 from .integrate import Method, advance, promoted
 from .rollout import Controls, Motion, repeated

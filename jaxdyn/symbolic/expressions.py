@@ -18,7 +18,7 @@ from sympy.polys.rings import PolyRing
 from sympy.printing.latex import LatexPrinter
 
 from ..errors import ModelError
-from ..model.chain import Chain
+from ..model.chain import Chain, layout
 from ..spatial.host import inertia_tensor
 
 
@@ -327,8 +327,8 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
         raise ModelError(
             f"the leaf screw has shape {chain.screw.shape}, but derive accepts one robot with {chain.n} screws"
         )
-    if chain.topology.quaternion_joints:
-        name = chain.joint_names[chain.topology.quaternion_joints[0][0]]
+    if chain.topology.has_curved_joints:
+        name = chain.joint_names[layout(chain).curved[0].link]
         raise ModelError(f"joint {name!r} is spherical or free; {_ORDINARY}")
     leaf = {name: expressions(name, x, leaves.get(name)) for name, x in numbers.items() if x is not None}
     rotors: Any = sympy.diag(*leaf["armature"])

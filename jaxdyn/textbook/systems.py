@@ -253,7 +253,7 @@ def biped(
             tuple(links),
             base_name="world" if floating else "left_foot",
             tip_name="right_sole",
-            quaternion_joints=((0, 6),) if floating else (),
+            compound_joints=((0, "free"),) if floating else (),
         ),
         frames=frames,
         gravity=(0, 0, -gravity),

@@ -114,7 +114,7 @@ def check_transcribable(problem: OptimalControlProblem) -> None:
     Raises:
         TrajectoryError: the robot has quaternion joints.
     """
-    if problem.chain.topology.quaternion_joints:
+    if problem.chain.topology.has_curved_joints:
         raise TrajectoryError(
             "collocation and inverse dynamics need positions that form a vector space, but this robot has spherical or free "
             "joints; use solve_by_shooting, or model the base by three prismatic and three revolute joints"

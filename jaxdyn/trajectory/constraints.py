@@ -14,8 +14,7 @@ from ..dynamics import forward_dynamics, forward_kinematics, frame_pose, resisti
 from ..dynamics.kinematics import pose_among
 from ..dynamics.wrenches import ground_reaction
 from ..errors import TrajectoryError
-from ..model.chain import Chain
-from ..model.compiled import layout
+from ..model.chain import Chain, layout
 from ..model.configuration import difference
 from ..spatial.se3 import adjoint, pose_inverse, pose_log
 from .costs import Knot, as_floats, as_floats_or_none, one_per_knot, reference_at
@@ -246,8 +245,8 @@ def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
     """
     _ordinary(chain)
     undriven = np.zeros(chain.nv, bool)
-    for joint in layout(chain).quaternions:
-        undriven[joint.columns] = joint.size == 6
+    for joint in layout(chain).curved:
+        undriven[joint.columns] = not joint.driven
     effort = jnp.where(undriven, 0.0, fraction * chain.limits.effort)
     return jnp.stack([-effort, effort], axis=1)
 

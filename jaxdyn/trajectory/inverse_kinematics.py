@@ -32,8 +32,8 @@ from ..dynamics.crba import positive_inverse
 from ..dynamics.engine.lanes import by_batch, lane_shape, sparse_jvp, spread_over_lanes
 from ..dynamics.engine.sweep import outward, start_pose, walk
 from ..errors import TrajectoryError
-from ..model.chain import Chain, frame_index
-from ..model.compiled import checked, compiled, is_ordinary, layout
+from ..model.chain import Chain, frame_index, is_ordinary, layout
+from ..model.compiled import checked, compiled
 from ..model.configuration import difference, integrate, neutral_configuration, place
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
@@ -445,7 +445,7 @@ def _starts(
     where, rng = layout(chain), np.random.default_rng(seed)
     parts = jnp.asarray(rng.uniform(size=(count, chain.nv)), dtype)
     random = rng.normal(size=(count, chain.nq))
-    for joint in where.quaternions:
+    for joint in where.curved:
         random[:, joint.quaternion] /= np.linalg.norm(random[:, joint.quaternion], axis=1, keepdims=True)
     values = lower[None] + parts * (upper - lower)[None]
     q = jnp.asarray(random, dtype).at[:, where.entries].set(values[:, where.columns])

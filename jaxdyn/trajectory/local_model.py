@@ -19,8 +19,7 @@ from ..dynamics import forward_dynamics_derivatives, friction_force, resistive_f
 from ..dynamics.derivatives import slopes_of_accelerations
 from ..dynamics.engine.lanes import by_batch
 from ..dynamics.engine.small_matrices import by_row, row_times
-from ..model.chain import Chain
-from ..model.compiled import is_ordinary
+from ..model.chain import Chain, is_ordinary
 from ..model.configuration import difference, integrate
 from .constraints import Constraint
 from .costs import Cost, Knot

@@ -29,8 +29,8 @@ from jaxtyping import Array, Bool, Float, Int
 from .._jax_compat import Tracer
 from ..dynamics import friction_force, inverse_dynamics, spring_force
 from ..errors import TrajectoryError
-from ..model.chain import Chain
-from ..model.compiled import checked, is_ordinary
+from ..model.chain import Chain, is_ordinary
+from ..model.compiled import checked
 from ..model.configuration import difference, integrate
 from ..spatial.se3 import pose, pose_exp, pose_inverse, pose_log
 from ..spatial.so3 import rotation_exp, rotation_log
@@ -152,7 +152,7 @@ def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathD
     Raises:
         TrajectoryError: the robot has quaternion joints, or the path does not return q of shape (nv,).
     """
-    if chain.topology.quaternion_joints:
+    if chain.topology.has_curved_joints:
         raise TrajectoryError("paths q(s) do not support quaternion joints; use a robot with ordinary joints only")
 
     def one(x):

@@ -28,7 +28,8 @@ from ..dynamics.engine.lanes import in_groups, loop_by_batch, sparse_jvp
 from ..dynamics.engine.small_matrices import SMALL, matrix_times
 from ..dynamics.friction import resistive_force_by_lane
 from ..errors import TrajectoryError
-from ..model.compiled import compiled, is_ordinary
+from ..model.chain import is_ordinary
+from ..model.compiled import compiled
 from ..model.configuration import difference, integrate
 from ..simulation.rollout import march
 from .linear_quadratic import Descent, LinearQuadratic, LQPolicy, adjoints, masked_inverse, policy_and_descent, riccati

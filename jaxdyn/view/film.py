@@ -16,8 +16,7 @@ from jaxtyping import Array, Float, UInt8
 from ..errors import OutputError
 from ..io.files import check_output_folder, write_whole
 from ..io.motion import coordinate_names
-from ..model.chain import Chain
-from ..model.compiled import layout, turning_joints
+from ..model.chain import Chain, layout, turning_joints
 from ..report.pictures import line_ends, link_poses, skeleton
 from .scene import build_scene, effort_limits, positions_at
 
@@ -127,12 +126,10 @@ def _position_names(chain: Chain) -> tuple[list[str], list[str]]:
     where = layout(chain)
     for column, entry in zip(where.columns, where.entries, strict=True):
         names[entry], units[entry] = coordinates[column], kinds[column]
-    for joint in where.quaternions:
+    for joint in where.curved:
         own = coordinates[joint.column]
-        for k in range(joint.size + 1):
-            point = joint.size == 6 and k < 3
-            label = "xyz"[k] if point else f"quaternion {'wxyz'[k - (joint.size - 3)]}"
-            names[joint.start + k], units[joint.start + k] = f"{own}: {label}", "m" if point else ""
+        for entry, (label, unit) in enumerate(joint.positions, joint.start):
+            names[entry], units[entry] = f"{own}: {label}", unit
     return names, units
 
 

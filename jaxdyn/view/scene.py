@@ -18,8 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from ..errors import ModelError
 from ..io.motion import coordinate_names
 from ..io.shapes import Colour, Geometry, Surface, mesh_file, read_mesh
-from ..model.chain import Chain, frame_index
-from ..model.compiled import layout, turning_joints
+from ..model.chain import Chain, frame_index, layout, turning_joints
 from ..model.configuration import difference, integrate, neutral_configuration
 from ..report.pictures import equivalent_ellipsoid, line_ends, link_poses, skeleton
 from ..trajectory.inverse_kinematics import coordinate_limits

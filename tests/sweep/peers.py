@@ -11,7 +11,7 @@ import pinocchio as pin
 
 import jaxdyn
 from jaxdyn.model import layouts
-from jaxdyn.model.compiled import layout
+from jaxdyn.model.chain import layout
 from peer_models import configuration_to_pinocchio, full_mass_matrix, to_pinocchio, velocity_to_pinocchio
 
 from .models import Model
@@ -83,7 +83,7 @@ def _uncoupled(chain: jaxdyn.Chain, bare: jaxdyn.Chain, q: np.ndarray) -> np.nda
     y[there.columns] = q[there.entries]
     joints = np.asarray(coupling.matrix) @ y + np.asarray(coupling.offset)
     full[here.entries] = joints[here.columns]
-    for one, other in zip(here.quaternions, there.quaternions, strict=True):
+    for one, other in zip(here.curved, there.curved, strict=True):
         full[one.start : one.start + one.size + 1] = q[other.start : other.start + other.size + 1]
     return full
 

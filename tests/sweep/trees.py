@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 import jaxdyn
-from helpers import random_links
+from helpers import TYPES, random_links
 
 _KINDS = "revolute", "prismatic", "helical", "offset"
 
@@ -42,7 +42,7 @@ def random_tree(seed: int) -> jaxdyn.Chain:
         inertia=inertia,
         armature=rng.uniform(0, 0.1, n) * (rng.random() < 0.5),
         gravity=rng.normal(size=3) * 5,
-        topology=jaxdyn.Topology(tuple(parents), quaternion_joints=groups),
+        topology=jaxdyn.Topology(tuple(parents), compound_joints=[(link, TYPES[size]) for link, size in groups]),
     )
     ordinary = [i for i in range(n) if not any(link <= i < link + size for link, size in groups)]
     last_group = max((link for link, _ in groups), default=-1)

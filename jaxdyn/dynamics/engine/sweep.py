@@ -80,7 +80,7 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
 def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int, reverse: bool) -> Any:
     _check_shapes(chain, q, xs)
     walk = walk_of(chain.topology.parents)
-    rows = link_rows(chain)
+    rows = link_rows(chain.rotation, chain.translation, chain.screw, chain.inertia)
     if walk.order is not None:
         rows, q, xs = jax.tree.map(lambda x: x[walk.order], (rows, q, xs))
     lanes = lane_shape()
