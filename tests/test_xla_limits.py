@@ -1,6 +1,6 @@
 """Programs on which XLA:CPU aborts, hangs or fails, each with a reproduction, and that the public API avoids them.
 
-A kernel is a call that is marked `xla_cpu_small_call`; dynamics/kernel.py lists what XLA asks of one, and how that holds.
+A kernel is a call that is marked `xla_cpu_small_call`; dynamics/engine/kernel.py lists what XLA asks of one.
 With jaxlib 0.10.2 besides:
 
 - two batches of LAPACK calls in one program: on two cores it has waited for ever, rarely; 30 calls of it here did not. A batch
@@ -18,9 +18,16 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import jaxdyn
 from data_paths import ROOT
+from helpers import random_chain
+from jaxdyn.dynamics.engine import kernel, lanes
+from jaxdyn.dynamics.engine.kernel import blank_results, compilable_lanes, kept
 from users_programs.environment import environment
 
 pytestmark = pytest.mark.ci
@@ -222,3 +229,71 @@ print("compiled", one.dtype)
 """
     ended = run(program)
     assert "compiled float32" in ended.stdout, ended.stderr[-2000:]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_xla_removes_values_that_a_loop_carries_unread_unless_they_are_kept(keep):
+    """The sine is carried; the results do not need it."""
+
+    def loop(x):
+        last, out = jax.lax.scan(lambda carry, y: (jnp.sin(y), 3 * y), x[0], x)
+        return kept((last,), x, out) if keep else out
+
+    x = jnp.linspace(0.0, 1.0, 5)
+    compiled = jax.jit(loop).lower(x).compile()
+    assert ("sine(" in compiled.as_text()) == keep
+    np.testing.assert_array_equal(compiled(x), 3 * x)
+
+
+def test_results_that_a_loop_writes_differ_in_length():
+    blank = blank_results([3, 3, 2], [jnp.ones(4), jnp.ones(4), jnp.ones(())])
+    assert [x.shape for x in blank] == [(4, 4), (5, 4), (5,)]
+    assert not any(x.any() for x in blank)
+
+
+def test_no_kernel_has_eight_lanes_of_float32():
+    single, double = [jnp.ones(2, jnp.float32)], [jnp.ones(2)]
+    assert compilable_lanes(8, 64, single) == 16
+    assert compilable_lanes(8, 15, single) == 7
+    assert compilable_lanes(8, 64, double) == 8
+    assert [compilable_lanes(n, 64, single) for n in (1, 7, 16, 64)] == [1, 7, 16, 64]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("n", [7, 40])
+def test_no_operation_of_a_kernel_is_large_enough_to_be_distributed_over_threads(n, monkeypatch):
+    """The declared sizes of functions keep results of operations below 512 KiB (point 3 in engine/kernel.py)."""
+    largest = []
+
+    def measured(function, lanes=None):
+        def call(*variables):
+            program = jax.make_jaxpr(function)(*variables).jaxpr
+            largest.append(max(x.aval.size * x.aval.dtype.itemsize for e in operations(program) for x in e.outvars))
+            return function(*variables)
+
+        return call
+
+    monkeypatch.setattr(lanes, "as_kernel", measured)
+    assert kernel.LARGEST * 8 < 512 * 1024
+    chain, state = random_chain(n), [jax.ShapeDtypeStruct((1024, n), float)] * 3
+    for function, count in (
+        (jaxdyn.inverse_dynamics, 3),
+        (jaxdyn.forward_dynamics, 3),
+        (jaxdyn.crba, 1),
+        (jaxdyn.mass_matrix, 1),
+        (jaxdyn.coriolis_matrix, 2),
+        (jaxdyn.regressor, 3),
+        (jaxdyn.inverse_dynamics_derivatives, 3),
+        (jaxdyn.forward_dynamics_derivatives, 3),
+    ):
+        jax.eval_shape(jax.vmap(lambda *x, f=function: f(chain, *x)), *state[:count])
+    assert largest and max(largest) < 512 * 1024
+
+
+def operations(program):
+    """The operations of a program and of the programs that they call, without those that only call others."""
+    for equation in program.eqns:
+        inner = [x.jaxpr for x in equation.params.values() if hasattr(x, "jaxpr")]
+        yield from (e for x in inner for e in operations(x))
+        if not inner:
+            yield equation

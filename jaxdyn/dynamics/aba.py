@@ -39,8 +39,8 @@ from ..spatial.components import (
 )
 from .coordinates import base_gravity, link_wrenches, rate_terms
 from .crba import mass_matrix_solve
-from .engine.kernel import uses_definitions
 from .engine.lanes import by_batch, sparse_jvp
+from .engine.mode import uses_definitions
 from .engine.sweep import inward, outward
 from .newton_euler import bias_force, body_wrench, inverse_dynamics, wrench_columns
 
@@ -102,7 +102,7 @@ def articulated_body(
         return (at_parent, onward_at_parent), (gain, rest / pivot), shared
 
     nothing = (ArticulatedInertia(zero * 2, zero * 3, zero * 2), zero * 2)
-    gains, rests = inward(chain, q, gather, nothing, (biases, body_wrenches, tau, chain.armature), shared=42)
+    gains, rests = inward(chain, q, gather, nothing, (biases, body_wrenches, tau, chain.armature))
 
     def accelerations(parent, link: Link, x):
         dw_parent, a_parent = parent
@@ -113,7 +113,7 @@ def articulated_body(
         return (add(dw, scale(qddi, link.screw[:3])), add(a, scale(qddi, link.screw[3:]))), qddi, (*dw, *a, qddi)
 
     base = (zero, sub(zero, unstack(gravity)))
-    return outward(chain, q, accelerations, base, (biases, gains, rests), shared=7)
+    return outward(chain, q, accelerations, base, (biases, gains, rests))
 
 
 def rigid(inertia) -> ArticulatedInertia:

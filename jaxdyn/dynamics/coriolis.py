@@ -41,8 +41,8 @@ from .crba import (
     wrench_at,
 )
 from .derivatives import coriolis_turn, coriolis_wrench, moved_system, spread_of, twist_bracket
-from .engine.kernel import defined_by
 from .engine.lanes import by_batch
+from .engine.mode import defined_by
 from .engine.pairs import over_pairs, pairs_of, spread, spread_sides
 from .engine.sweep import Beside, inward, outward
 from .kinematics import forward_kinematics, link_poses

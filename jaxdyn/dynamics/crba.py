@@ -24,8 +24,8 @@ from ..model.tree import trunks_of
 from ..spatial.components import add, cross, dot, rotate, scale, sub, sym_apply, sym_congruence, zeros
 from . import rnea
 from .coordinates import generalised_inertia
-from .engine.kernel import defined_by
 from .engine.lanes import by_batch, sparse_jvp, spread_over_lanes
+from .engine.mode import defined_by
 from .engine.pairs import jacobian_by_column, over_pairs, pairs_of, spread
 from .engine.sweep import Beside, hop, inward, outward, start_pose
 from .newton_euler import newton_euler
@@ -122,7 +122,7 @@ def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"], masses: Masses)
 
     zero = zeros(12, (*axes, *inertias))
     inputs = axes, inertias[1:], masses, stretches(chain, hops)
-    return inward(chain, q, compose, Beside(zero[:9], zero[9:]), inputs, shared=9)
+    return inward(chain, q, compose, Beside(zero[:9], zero[9:]), inputs)
 
 
 class Hops(NamedTuple):
@@ -153,7 +153,13 @@ def screws_and_inertias(chain: Chain, q: Float[Array, "n *lanes"]):
     outside = beyond if beyond.any() else None
     rotation, position = start_pose(chain, q)
     start = (rotation, None if outside is None else tuple(jnp.zeros_like(x) for x in position))
-    return outward(chain, q, out, start, outside, shared=0 if outside is None else 12)
+    return outward(
+        chain,
+        q,
+        out,
+        start,
+        outside,
+    )
 
 
 class Stretch(NamedTuple):

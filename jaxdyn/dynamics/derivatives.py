@@ -70,8 +70,8 @@ from .crba import (
     wrench_at,
     wrench_from,
 )
-from .engine.kernel import in_kernel, uses_definitions
 from .engine.lanes import by_batch, is_zero, sparse_jvp, spread_over_lanes
+from .engine.mode import mode, uses_definitions
 from .engine.pairs import jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
 from .engine.small_matrices import matrix_times
 from .engine.sweep import Beside, inward, outward, start_pose
@@ -229,7 +229,7 @@ def _link_forward(
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
     # on a GPU, the second form, which stores the links' motion at qdd = 0, spills 6 KB of registers; the first, only
     # 1.5 KB
-    if not in_kernel():
+    if not mode().in_kernel:
         qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
         return qdd, *_link_slopes(chain, q, qd, qdd, gravity, wrenches)
     still = world_motion(chain, q, qd, jnp.zeros_like(qd), gravity, wrenches)
@@ -401,7 +401,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
     if acting is not None:
         acting = (*rotate(rotation, acting[:3]), *rotate(rotation, acting[3:]))
     inputs = (s, inertia, hops.step, qd, qdd, acting)
-    v, a, spread, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs, shared=12)
+    v, a, spread, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs)
     return Motion(s, v, a, inertia, spread, p, wrench, hops)
 
 
@@ -416,7 +416,7 @@ def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
         return a, (before, carried_wrench(inertia, a)), a
 
     start = tuple(jnp.zeros_like(x[0]) for x in motion.screw)
-    of_parent, wrench = outward(chain, q, out, start, (motion.screw, motion.inertia, qdd, motion.hops.step), shared=6)
+    of_parent, wrench = outward(chain, q, out, start, (motion.screw, motion.inertia, qdd, motion.hops.step))
     return motion._replace(
         parent_acceleration=add(motion.parent_acceleration, of_parent), wrench=add(motion.wrench, wrench)
     )
@@ -454,7 +454,7 @@ def entries_of_motion(
     own = (motion.inertia, motion.spread, motion.momentum, motion.wrench)
     nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
     inputs = (own, (s, first, turning, second), stretches(chain, motion.hops))
-    *found, r = inward(chain, q, gather, nothing, inputs, shared=28)
+    *found, r = inward(chain, q, gather, nothing, inputs)
     momenta, transposed, turned, by_velocity, wrench = found
     by_position = add(turned, wrench_bracket(s, tuple(x[base] for x in wrench) if joints else wrench))
 
@@ -499,7 +499,7 @@ def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) ->
     own = (motion.inertia, motion.wrench)
     nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
     inputs = (own, motion.screw, stretches(chain, motion.hops))
-    momenta, torques, r = inward(chain, q, gather, nothing, inputs, shared=10)
+    momenta, torques, r = inward(chain, q, gather, nothing, inputs)
 
     def entry(s, of_carried, same):
         momentum, armature = of_carried

@@ -21,8 +21,8 @@ from .coordinates import (
     link_wrenches,
     rotor_torques,
 )
-from .engine.kernel import defined_by
 from .engine.lanes import by_batch
+from .engine.mode import defined_by
 from .engine.sweep import inward, outward
 
 

@@ -23,8 +23,8 @@ from ..model.joints import Link
 from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
 from . import rnea
 from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates
-from .engine.kernel import defined_by
 from .engine.lanes import by_batch
+from .engine.mode import defined_by
 from .engine.pairs import over_pairs, pairs_of, spread
 from .engine.sweep import carry_twist, outward, start_pose, walk
 from .newton_euler import accelerate

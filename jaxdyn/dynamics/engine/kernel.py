@@ -44,9 +44,6 @@ In later versions, XLA's pass also outlines straight-line instructions and exclu
 per-operation emitters under `IrEmitter` will be retired (openxla/xla#48001).
 """
 
-import contextvars
-import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,36 +52,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax_compat import dce_jaxpr, eval_jaxpr, set_xla_metadata
+from .mode import traced_in, uses_kernels
 
-
-def uses_definitions() -> bool:
-    """True if `JAXDYN_DEFINITIONS=1`: dynamics are computed by the definitions in the module `rnea`, without kernels.
-
-    Like `JAXDYN_KERNELS=0`, which only disables kernels, the variable is read when a function is traced. Programs that are
-    already compiled do not change, so it must be set before a process first calls the library.
-    """
-    return os.environ.get("JAXDYN_DEFINITIONS", "0") == "1"
-
-
-def defined_by(definition: Callable) -> Callable:
-    """Decorator: the function below computes the same values as `definition`, which replaces it if `uses_definitions`."""
-
-    def decorate(fast: Callable) -> Any:
-        @functools.wraps(fast)
-        def chosen(*arguments: Any, **named: Any) -> Any:
-            return (definition if uses_definitions() else fast)(*arguments, **named)
-
-        return chosen
-
-    return decorate
-
-
-_IN_KERNEL: contextvars.ContextVar[bool] = contextvars.ContextVar("kernel", default=False)
-
-
-def in_kernel() -> bool:
-    """True while a function is traced as one kernel."""
-    return _IN_KERNEL.get()
+# maximum number of values that one operation of a kernel reads and writes (400 KB): see point 3
+LARGEST = 50_000
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
@@ -93,15 +64,12 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
     Args:
         lanes: axis of the lanes of each argument; None for an argument without lanes.
     """
-    if os.environ.get("JAXDYN_KERNELS", "1") == "0" or uses_definitions():
+    if not uses_kernels():
         return function
+    inside = traced_in(function, in_kernel=True)
 
     def call(*variables):
-        token = _IN_KERNEL.set(True)
-        try:
-            traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
-        finally:
-            _IN_KERNEL.reset(token)
+        traced, shapes = jax.make_jaxpr(inside, return_shape=True)(*variables)
         # arguments that the function does not use are omitted, so that they need not be computed
         jaxpr, used = dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
         if not any(used):  # the result is constant
@@ -128,3 +96,34 @@ def _entry(x: Array, lanes: int | None) -> Array:
     if lanes is None:
         return x.reshape(-1)[0].astype(float)
     return jnp.moveaxis(x, lanes, -1).reshape(-1, x.shape[lanes])[0].astype(float)
+
+
+def kept(carry: tuple[Array, ...], q: Array, results: Any) -> Any:
+    """The results of a loop, made dependent on the last values that it carried.
+
+    A step of a sweep may use a value in several results. XLA would compute it once for every result: for the inertias of the
+    articulated-body algorithm, a step would cost several times as much. Values that a loop carries are computed once, but XLA
+    removes carries that nobody reads. The results do not change unless q contains NaN, which XLA cannot exclude.
+    """
+    (first, *others), structure = jax.tree.flatten(results)
+    return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(carry), first), *others])
+
+
+def blank_results(entries: Sequence[int], like: Sequence[Any]) -> tuple[Array, ...]:
+    """Arrays for the results of a loop that writes them entry by entry, of lengths that all differ.
+
+    Array k has the given number of entries and 1 + k more, which stay zero. If arrays had equal shapes, XLA would use one array
+    of zeros for all and copy it for each of them.
+    """
+    return tuple(jnp.zeros((n + 1 + k, *x.shape), x.dtype) for k, (n, x) in enumerate(zip(entries, like, strict=True)))
+
+
+def compilable_lanes(lanes: int, most: int, variables: Sequence[Any]) -> int:
+    """The number of lanes of a kernel, but not eight lanes that fit one vector register, such as those of float32.
+
+    With eight such lanes, LLVM keeps the arrays of a kernel in registers. Compiling the derivatives of a Panda's forward
+    dynamics then takes more than 23 GB of memory, compared with 0.5 GB and 6 s for 7 or 16 lanes (jaxlib 0.10.2). In float64,
+    kernels with 4 and 8 lanes compile well.
+    """
+    single = any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
+    return lanes if lanes != 8 or not single else 16 if most >= 16 else 7

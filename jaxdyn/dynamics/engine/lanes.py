@@ -1,6 +1,4 @@
-"""Helpers for derivative rules of functions with custom batching: zero tangents, and the batch axis.
-
-Lowering of a function of one robot and one state, for single states and for batches.
+"""Lowering of a function of one robot and one state, for single states and for batches.
 
 The body of a function decorated with `by_batch` operates on arrays (links, ...), whose axes after the first are lanes: states
 that are computed in parallel. Callers use the decorated function as a function of one state:
@@ -15,7 +13,6 @@ that are computed in parallel. Callers use the decorated function as a function 
 
 The form for the CPU is selected when a program is lowered for the CPU. For measurements, see docs/design.md."""
 
-import contextvars
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -28,75 +25,21 @@ from jaxtyping import Array
 
 from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
 from ...model.chain import Chain
-from .kernel import as_kernel, uses_definitions
+from .kernel import LARGEST, as_kernel, compilable_lanes
+from .mode import Count, mode, traced_in, uses_kernels
 from .platform import by_platform
 
-
-@jax.custom_jvp
-def batch_first(x: Array) -> Array:
-    """Return x; under `vmap`, its batch axis becomes the first axis.
-
-    JAX assumes that the batch axis is the same in the results of a function and of its derivative rule. Otherwise derivatives
-    of a compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
-    """
-    return _first_axis(x)
-
-
-@custom_vmap
-def _first_axis(x: Array) -> Array:
-    return x
-
-
-@_first_axis.def_vmap
-def _(axis_size, in_batched, x):
-    del axis_size
-    return x, in_batched[0]
-
-
-batch_first.defjvp(lambda primals, tangents: (batch_first(*primals), tangents[0]))
-
-
-def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-    """`jax.jvp`, except that leaves of the arguments with a `SymbolicZero` tangent are not differentiated."""
-    values, structure = jax.tree.flatten(primals)
-    directions = jax.tree.leaves(tangents, is_leaf=is_zero)
-    active = [not is_zero(t) for t in directions]
-
-    def of_active(*varied):
-        rest = iter(varied)
-        filled = [next(rest) if a else v for v, a in zip(values, active, strict=True)]
-        return function(*jax.tree.unflatten(structure, filled))
-
-    chosen = [(v, t) for v, t, a in zip(values, directions, active, strict=True) if a]
-    return jax.jvp(of_active, tuple(v for v, _ in chosen), tuple(t for _, t in chosen))
-
-
-def is_zero(tangent: Any) -> bool:
-    """True for a tangent that is known to be zero."""
-    return isinstance(tangent, SymbolicZero)
-
-
-# -- batch
-
 Size = Callable[[Any], int]
-Count = Any  # number of states: an int, or a symbolic size under `jax.export`
 
 # lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, and more exceed the L1 cache
 LANES = 64
-# maximum number of values that one operation of a kernel reads and writes (400 KB): see `kernel`, point 3
-LARGEST = 50_000
 # maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
 STRAIGHT = 3000
-
-# shape of the lanes, (count,) or (), while the body of a function decorated with `by_batch` is traced; otherwise None
-_LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
-# number of loop iterations to unroll while the form for platforms other than the CPU is traced, otherwise None
-_STRAIGHT: contextvars.ContextVar[int | None] = contextvars.ContextVar("straight", default=None)
 
 
 def lane_shape() -> tuple[Count, ...]:
     """Trailing shape of arrays: (lanes,) while a function decorated with `by_batch` is traced for a batch, otherwise ()."""
-    return _LANES.get() or ()
+    return mode().lanes or ()
 
 
 def spread_over_lanes(x: Array) -> Array:
@@ -112,7 +55,7 @@ def with_lanes(x: Array, dimensions: int) -> Array:
 
 def is_for_launches() -> bool:
     """True while the form for platforms other than the CPU is traced, in which short loops should be unrolled."""
-    return STRAIGHT > 0 and _STRAIGHT.get() is not None
+    return STRAIGHT > 0 and mode().unroll is not None
 
 
 def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
@@ -124,7 +67,7 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
     for up to 7 links. Derivatives are never unrolled.
     """
     turns = len(jax.tree.leaves(xs)[0])
-    return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (_STRAIGHT.get() or 0))
+    return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (mode().unroll or 0))
 
 
 def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n) -> Any:
@@ -145,19 +88,11 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
     @functools.wraps(function)
     def chosen(*arguments, **named):
         arguments = signature.bind(*arguments, **named).args
-        leaves, structure = jax.tree.flatten(arguments)
-        if _LANES.get() is not None:  # called inside another function decorated with `by_batch`
+        if mode().lanes is not None:  # called inside another function decorated with `by_batch`
             return function(*arguments)
-        traced = [isinstance(leaf, Tracer) for leaf in leaves]
-        # `custom_jvp` does not accept NumPy arrays under `vmap`; the compiler removes this copy
-        given = [jnp.copy(leaf) for leaf, t in zip(leaves, traced, strict=True) if t]
-        known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
+        given = _Arguments(arguments)
         width = size(arguments[0])
-
-        def call(*variables):
-            # known values are not passed as variables, so that expressions of a captured robot are evaluated while tracing
-            return function(*_refill(structure, known, traced, variables))
-
+        call = lambda *variables: function(*given.filled(variables))
         single = custom_vmap(lambda *variables: _single(call, width, variables))
 
         @single.def_vmap
@@ -175,13 +110,12 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
             if jvp is None:
                 out, tangent = sparse_jvp(call, primals, tangents)
             else:
-                constant = [None if t else SymbolicZero(jax.typeof(x)) for t, x in zip(traced, known, strict=True)]
-                filled = _refill(structure, known, traced, primals), _refill(structure, constant, traced, tangents)
-                out, tangent = jvp(*filled)
+                out, tangent = jvp(given.filled(primals), given.tangents(tangents))
             return jax.tree.map(batch_first, out), tangent
 
         differentiable.defjvp(rule, symbolic_zeros=True)
-        return differentiable(*given)
+        # `custom_jvp` does not accept NumPy arrays under `vmap`; the compiler removes this copy
+        return differentiable(*map(jnp.copy, given.variables))
 
     def defjvp(rule: Callable) -> Callable:
         nonlocal jvp
@@ -192,43 +126,38 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
     return chosen
 
 
-def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -> tuple:
-    """The arguments, with the variables inserted among the known values."""
-    rest = iter(variables)
-    return jax.tree.unflatten(structure, [next(rest) if t else x for t, x in zip(traced, known, strict=True)])
+class _Arguments:
+    """The leaves of a call's arguments: the traced ones are variables of the program, and all others constants.
 
+    Constants are not passed as variables, so that expressions of a captured robot are evaluated while tracing.
+    """
 
-def _inside(call: Callable, lanes: tuple[Count, ...]) -> Callable:
-    """The function, traced for these lanes together with all functions decorated with `by_batch` that it calls."""
+    def __init__(self, arguments: tuple):
+        leaves, self._structure = jax.tree.flatten(arguments)
+        self._varies = [isinstance(leaf, Tracer) for leaf in leaves]
+        self._known = [None if v else leaf for v, leaf in zip(self._varies, leaves, strict=True)]
+        self.variables = [leaf for v, leaf in zip(self._varies, leaves, strict=True) if v]
 
-    def traced(*variables):
-        token = _LANES.set(lanes)
-        try:
-            return call(*variables)
-        finally:
-            _LANES.reset(token)
+    def filled(self, variables: tuple) -> tuple:
+        """The arguments with these variables."""
+        return self._inserted(variables, self._known)
 
-    return traced
+    def tangents(self, tangents: tuple) -> tuple:
+        """Tangents of the arguments from those of the variables; constants have none."""
+        none = [None if v else SymbolicZero(jax.typeof(x)) for v, x in zip(self._varies, self._known, strict=True)]
+        return self._inserted(tangents, none)
 
-
-def _straight(function: Callable, width: int) -> Callable:
-    """The function, with short loops of `scan_links` unrolled."""
-
-    def traced(*variables):
-        token = _STRAIGHT.set(STRAIGHT // width)
-        try:
-            return function(*variables)
-        finally:
-            _STRAIGHT.reset(token)
-
-    return traced
+    def _inserted(self, variables: tuple, others: list) -> tuple:
+        rest = iter(variables)
+        leaves = [next(rest) if v else x for v, x in zip(self._varies, others, strict=True)]
+        return jax.tree.unflatten(self._structure, leaves)
 
 
 def _single(call: Callable, width: int, variables: tuple) -> Any:
-    whole = _inside(call, ())
+    whole = traced_in(call, lanes=())
     if width > LARGEST or not variables:
         return whole(*variables)
-    return by_platform(as_kernel(whole), _straight(whole, width), *variables)
+    return by_platform(as_kernel(whole), traced_in(whole, unroll=STRAIGHT // width), *variables)
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
@@ -269,7 +198,7 @@ def _over_lanes(
         """Evaluate all states at once as lanes; the first axis of arguments and results is that of the states."""
         states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(traced_in(call, lanes=(states,)))(*moved))
 
     # every chunk contains rows from each device, so that a batch sharded by automatic partitioning remains sharded
     parts = min(jax.local_device_count("cpu"), 8)
@@ -283,8 +212,7 @@ def _over_lanes(
     if isinstance(count, int) and lanes > 8:  # chunks of about equal size: 100 states as 2 x 56 instead of 2 x 64
         blocks = -(-count // (parts * lanes))
         lanes = min(lanes, 8 * -(-count // (8 * parts * blocks)))
-    if lanes == 8 and _in_single_precision(variables):
-        lanes = 16 if most >= 16 else 7
+    lanes = compilable_lanes(lanes, most, variables)
     kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
     kernel = kernel_of(everything) if within else functools.partial(everything, wrapped=kernel_of)
     blocks = -(-count // (parts * lanes))
@@ -294,17 +222,9 @@ def _over_lanes(
             return kernel(*variables)
         return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
 
-    return by_platform(chunks, _straight(everything, width), *variables, each=(_inside(call, ()), mapped))
-
-
-def _in_single_precision(variables: tuple) -> bool:
-    """True for types of which eight lanes fit one vector register, such as float32 with a register of 32 bytes.
-
-    With eight such lanes, LLVM keeps the arrays of a kernel in registers. Compiling the derivatives of a Panda's forward
-    dynamics then takes more than 23 GB of memory, compared with 0.5 GB and 6 s for 7 or 16 lanes (jaxlib 0.10.2). In float64,
-    kernels with 4 and 8 lanes compile well.
-    """
-    return any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
+    return by_platform(
+        chunks, traced_in(everything, unroll=STRAIGHT // width), *variables, each=(traced_in(call, lanes=()), mapped)
+    )
 
 
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
@@ -369,10 +289,8 @@ def in_groups(function: Callable, size: int) -> Callable:
     """
 
     def call(*arguments):
-        leaves, structure = jax.tree.flatten(arguments)
-        traced = [isinstance(leaf, Tracer) for leaf in leaves]
-        known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
-        whole = lambda *variables: function(*_refill(structure, known, traced, variables))
+        given = _Arguments(arguments)
+        whole = lambda *variables: function(*given.filled(variables))
         one = custom_vmap(whole)
 
         @one.def_vmap
@@ -382,7 +300,7 @@ def in_groups(function: Callable, size: int) -> Callable:
             return out, jax.tree.map(lambda _: True, out)
 
         del batched
-        return one(*(leaf for leaf, t in zip(leaves, traced, strict=True) if t))
+        return one(*given.variables)
 
     return call
 
@@ -429,7 +347,7 @@ def lanes_of_kernel(width: int) -> int:
 
     The number is 0 if the program must not have kernels.
     """
-    lanes = 0 if uses_definitions() else min(LANES, LARGEST // width)
+    lanes = 0 if not uses_kernels() else min(LANES, LARGEST // width)
     return lanes - lanes % 8
 
 
@@ -443,7 +361,7 @@ def over_lanes(function: Callable, kernel: bool) -> Callable:
 
     def call(*arguments):
         variables, structure = jax.tree.flatten(arguments)
-        whole = _inside(lambda *x: function(*jax.tree.unflatten(structure, x)), variables[-1].shape[-1:])
+        whole = traced_in(lambda *x: function(*jax.tree.unflatten(structure, x)), lanes=variables[-1].shape[-1:])
         return as_kernel(whole)(*variables) if kernel else whole(*variables)
 
     return call
@@ -455,3 +373,47 @@ def filled(x: Array, multiple: Count) -> Array:
     if isinstance(short, int) and short == 0:
         return x
     return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (short, *x.shape[1:]))])
+
+
+@jax.custom_jvp
+def batch_first(x: Array) -> Array:
+    """Return x; under `vmap`, its batch axis becomes the first axis.
+
+    JAX assumes that the batch axis is the same in the results of a function and of its derivative rule. Otherwise derivatives
+    of a compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
+    """
+    return _first_axis(x)
+
+
+@custom_vmap
+def _first_axis(x: Array) -> Array:
+    return x
+
+
+@_first_axis.def_vmap
+def _(axis_size, in_batched, x):
+    del axis_size
+    return x, in_batched[0]
+
+
+batch_first.defjvp(lambda primals, tangents: (batch_first(*primals), tangents[0]))
+
+
+def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+    """`jax.jvp`, except that leaves of the arguments with a `SymbolicZero` tangent are not differentiated."""
+    values, structure = jax.tree.flatten(primals)
+    directions = jax.tree.leaves(tangents, is_leaf=is_zero)
+    active = [not is_zero(t) for t in directions]
+
+    def of_active(*varied):
+        rest = iter(varied)
+        filled = [next(rest) if a else v for v, a in zip(values, active, strict=True)]
+        return function(*jax.tree.unflatten(structure, filled))
+
+    chosen = [(v, t) for v, t, a in zip(values, directions, active, strict=True) if a]
+    return jax.jvp(of_active, tuple(v for v, _ in chosen), tuple(t for _, t in chosen))
+
+
+def is_zero(tangent: Any) -> bool:
+    """True for a tangent that is known to be zero."""
+    return isinstance(tangent, SymbolicZero)

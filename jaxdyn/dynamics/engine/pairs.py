@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...model.tree import ancestor_mask
-from .kernel import in_kernel
+from .kernel import blank_results
 from .lanes import spread_over_lanes
+from .mode import mode
 
 
 class Pairs(NamedTuple):
@@ -77,11 +78,10 @@ def over_pairs(
         of_carried: arrays stacked over links, from which the function receives the slice of the carried link.
 
     Returns:
-        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair. The
-        first result ends with one zero, and each further result with one zero more than the previous one: if results had
-        equal shapes, XLA would copy their initial zeros.
+        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair: one or more
+        (see `blank_results`).
     """
-    if not in_kernel():
+    if not mode().in_kernel:
         first, second = (
             jax.tree.map(lambda x, at=at: x[at], y)
             for at, y in ((pairs.carrier, of_carrier), (pairs.carried, of_carried))
@@ -107,7 +107,7 @@ def over_pairs(
         return tuple(results), None
 
     shapes = jax.eval_shape(values, 0, 0)
-    start = tuple(jnp.zeros((len(x) * pairs.count + 1 + k, *x[0].shape), x[0].dtype) for k, x in enumerate(shapes))
+    start = blank_results([len(x) * pairs.count for x in shapes], [x[0] for x in shapes])
     places = (pairs.carrier, pairs.carried, np.arange(pairs.count, dtype=np.int32))
     return jax.lax.scan(body, start, places)[0]
 

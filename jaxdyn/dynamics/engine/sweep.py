@@ -19,14 +19,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._jax_compat import eval_jaxpr
 from ...errors import ModelError
 from ...model.chain import Chain
 from ...model.joints import Link, link_at, link_rows
 from ...model.tree import Walk, walk_of
 from ...spatial.components import add, cross, matmul, rotate, scale, sub, unrotate, zeros
 from ...spatial.so3 import sine_and_cosine
-from .kernel import in_kernel
+from .kernel import kept
 from .lanes import lane_shape, scan_links
+from .mode import mode
 
 Step = Callable[[Any, Link, Any], tuple[Any, ...]]
 
@@ -44,70 +46,67 @@ class Beside(NamedTuple):
     last: Any
 
 
-def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = (), shared: int = 0) -> Any:
+def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = ()) -> Any:
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     Args:
-        step: function of the parent's state, the link at position q_i, and the link's slice of `xs`.
+        step: function of the parent's state, the link at position q_i, and the link's slice of `xs`. It may return a third
+            item, a tuple of values that several results use: in a kernel, these are computed once (see `kept`).
         base: the state of the base, a pytree of scalars.
         xs: arrays stacked over links.
-        shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
-            carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
 
     Returns:
         The outputs, stacked over links.
     """
-    return _sweep(chain, q, step, base, xs, shared, reverse=False)
+    return _sweep(chain, q, step, base, xs, reverse=False)
 
 
-def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = (), shared: int = 0) -> Any:
+def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = ()) -> Any:
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
     Args:
-        step: function of the sum of the children's values (`zero` at a tip), the link at position q_i, and the link's slice
-            of `xs`.
+        step: as for `outward`, with the sum of the children's values (`zero` at a tip) in place of the parent's state.
         zero: the value at a link without children, a pytree of scalars. If it is a `Beside`, so are the children's values.
         xs: arrays stacked over links.
-        shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
-            carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
 
     Returns:
         The outputs, stacked over links.
     """
-    return _sweep(chain, q, step, zero, xs, shared, reverse=True)
+    return _sweep(chain, q, step, zero, xs, reverse=True)
 
 
-def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int, reverse: bool) -> Any:
+def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: bool) -> Any:
     _check_shapes(chain, q, xs)
+    in_kernel = mode().in_kernel
     walk = walk_of(chain.topology.parents)
     rows = link_rows(chain.rotation, chain.translation, chain.screw, chain.inertia)
     if walk.order is not None:
         rows, q, xs = jax.tree.map(lambda x: x[walk.order], (rows, q, xs))
     lanes = lane_shape()
     widen = functools.partial(jax.tree.map, lambda x: jnp.broadcast_to(x, lanes))
-    once = shared if in_kernel() else 0
 
     def body(state, x):
         row, qi, si, ci, inputs = x
-        state, out, *more = step(state, link_at(row, qi, si, ci), inputs)
-        return widen(state), widen(out), widen(tuple(*more) if once else ())
+        state, out, *shared = step(state, link_at(row, qi, si, ci), inputs)
+        return widen(state), widen(out), widen(tuple(*shared) if in_kernel else ())
 
-    sin, cos = sine_and_cosine(q) if in_kernel() and q.dtype == jnp.float64 else (jnp.sin(q), jnp.cos(q))
-    start = widen(start)
-    spare = (jnp.zeros_like(jax.tree.leaves(start)[0]),) * once
-    scan = functools.partial(_scan_inward if reverse else _scan_outward, walk)
-    last, out = scan(body, start, spare, (rows, q, sin, cos, xs))
-    out = _reading(last, q, out) if once else out
+    sin, cos = sine_and_cosine(q) if in_kernel and q.dtype == jnp.float64 else (jnp.sin(q), jnp.cos(q))
+    start, xs = widen(start), (rows, q, sin, cos, xs)
+    spare = ()
+    if in_kernel and chain.n > 0:  # the scan must know how many values the step shares before it calls it
+        body, (_, _, shared) = _recorded(body, start, jax.tree.map(lambda x: x[0], xs))
+        spare = (jnp.zeros_like(jax.tree.leaves(start)[0]),) * len(shared)
+    last, out = (_scan_inward if reverse else _scan_outward)(walk, body, start, spare, xs)
+    out = kept(last, q, out) if spare else out
     return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
 
 
-def _reading(last: tuple[Array, ...], q: Array, out: Any) -> Any:
-    """The outputs, made dependent on the last carry, which XLA would otherwise remove.
-
-    The values do not change unless q contains NaN.
-    """
-    (first, *others), structure = jax.tree.flatten(out)
-    return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(last), first), *others])
+def _recorded(function: Callable, *arguments: Any) -> tuple[Callable, Any]:
+    """The function, traced once, and the shapes of its results; a further trace repeats the program, which is faster."""
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    structure = jax.tree.structure(shapes)
+    evaluate = lambda *x: eval_jaxpr(program.jaxpr, program.consts, *jax.tree.leaves(x))
+    return lambda *x: jax.tree.unflatten(structure, evaluate(*x)), shapes
 
 
 def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) -> Any:
