@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import LogError
-from .tables import GAP, LOCKED, MAP, TOPIC, BadCell, Table
+from .tables import LOCKED, MAP, TOPIC, BadCell, Table, within
 
 FIELDS = {"q": "position", "qd": "velocity", "tau": "effort"}
 _NANO = 1e-9
@@ -141,14 +141,10 @@ def one_table(
     if "qd" not in source:
         lacking = [name for name in joints if "qd" not in data[source["q"][name]][name]]
         notes.append(f"no velocities, since they are missing for {', '.join(lacking)}")
-    notes += [
-        f"{topics[topic].repeats} exact repeats of messages on {topic} removed"
-        for topic in used
-        if topics[topic].repeats
-    ]
-    series = {
-        (kind, name): data[topic][name][kind] for kind, places in source.items() for name, topic in places.items()
-    }
+    again = {topic: topics[topic].repeats for topic in used}
+    notes += [f"{count} exact repeats of messages on {topic} removed" for topic, count in again.items() if count]
+    keys = [(kind, name, topic) for kind, places in source.items() for name, topic in places.items()]
+    series = {(kind, name): data[topic][name][kind] for kind, name, topic in keys}
     unstamped = any(not x.stamp.any() for x in series.values())
     if unstamped:
         notes.append("the messages have no stamps: their receive times, which have more jitter, are used instead")
@@ -271,11 +267,7 @@ def _common(
                 "Choose a topic with {topic}",
                 **TOPIC,
             )
-        after = np.clip(np.searchsorted(x, t, "left"), 1, len(x) - 1)
-        bridged = steps[after - 1]
-        exact = np.isin(t, x)
-        inside = (t >= x[0]) & (t <= x[-1])
-        keep &= inside & (exact | (bridged <= GAP * np.median(steps)))
+        keep &= within(t, x)
     if keep.sum() < 2:
         raise LogError(f"{path}: the joints are in separate messages that do not overlap in time")
     rate = lambda x: (len(x) - 1) / np.ptp(x)

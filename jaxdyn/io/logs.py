@@ -59,6 +59,7 @@ from .tables import (
     smooth_speed,
     text_table,
     velocity_scale,
+    within,
 )
 
 
@@ -141,10 +142,7 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
     times = [(t - start) * 1e-9 if t.dtype.kind == "i" else t for t in times]
     keep = np.ones(len(times[0]), bool)
     for t in times[1:]:
-        after = np.clip(np.searchsorted(t, times[0], "left"), 1, len(t) - 1)
-        steps = np.diff(t)
-        bridged = (steps[after - 1] <= GAP * np.median(steps)) | np.isin(times[0], t)
-        keep &= (times[0] >= t[0]) & (times[0] <= t[-1]) & bridged
+        keep &= within(times[0], t)
     rows = np.flatnonzero(keep)
     if len(rows) < 2:
         raise LogError(f"{paths[0]}: the files of this run do not overlap in time with {paths[1]}")

@@ -96,9 +96,9 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
     if not positions and chain.nq == chain.nv:
         named = named_columns(path, table.names, coordinate_names(chain))
         positions, torques = named.get("q", []), torques or named.get("tau", [])
-    if not torques and (others := _numbered(table.names, "tau")):
+    if not torques and (others := _named(table.names, "tau")[1]):
         raise LogError(
-            f"{path}: the torque columns are {', '.join(others)}, but this robot needs {chain.nv}; complete or "
+            f"{path}: the torque columns are {', '.join(others.values())}, but this robot needs {chain.nv}; complete or "
             "remove them",
             "If joints are missing because they do not move, load the model with them locked: {lock}",
             **LOCKED,
@@ -129,19 +129,17 @@ def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) ->
         wanted = [form.format(joint) for joint in joints]
         if wanted and set(wanted) <= set(names):
             return wanted
-    stems = {name: stem_of(name) for name in names}
-    whole = [name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is None]
-    numbered = {number: name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is not None}
+    whole, numbered = _named(names, kind)
     first = 0 if 0 in numbered else 1
     if set(numbered) == set(range(first, first + count)):
         return [numbered[k] for k in sorted(numbered)]
     return whole if len(whole) == 1 and not numbered else []
 
 
-def _numbered(names: Sequence[str], kind: str) -> list[str]:
-    """Find the numbered columns of one quantity."""
-    stems = {name: stem_of(name) for name in names}
-    return [name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is not None]
+def _named(names: Sequence[str], kind: str) -> tuple[list[str], dict[int, str]]:
+    """The columns of one quantity without a number, and with one."""
+    stems = [(name, number) for name in names for stem, number in [stem_of(name)] if stem in ALIASES[kind]]
+    return [name for name, k in stems if k is None], {k: name for name, k in stems if k is not None}
 
 
 def _block(

@@ -179,10 +179,7 @@ def jumps(
     steps = np.abs(np.diff(q[kept], axis=0))
     rank = max(0, len(steps) - 1 - max(5, len(steps) // 100))
     jump = steps > np.maximum(3.0, 20 * np.partition(steps, rank, axis=0)[rank])
-    if there_and_back:
-        row, joint = np.nonzero(jump[:-1] & jump[1:])
-    else:
-        row, joint = np.nonzero(jump)
+    row, joint = np.nonzero(jump[:-1] & jump[1:] if there_and_back else jump)
     return [(int(j), int(kept[k + 1])) for k, j in zip(row, joint, strict=True)]
 
 
@@ -205,6 +202,14 @@ def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
         chain.append(k)
         k = before[k]
     return chain[::-1]
+
+
+def within(t: Float[np.ndarray, " N"], x: Float[np.ndarray, " M"]) -> Bool[np.ndarray, " N"]:
+    """Which times are covered by a signal with increasing stamps x: inside its span, and exactly on a stamp or not in a gap."""
+    steps = np.diff(x)
+    after = np.clip(np.searchsorted(x, t, "left"), 1, len(x) - 1)
+    bridged = (steps[after - 1] <= GAP * np.median(steps)) | np.isin(t, x)
+    return (t >= x[0]) & (t <= x[-1]) & bridged
 
 
 def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tuple[int, int], ...]:
@@ -393,8 +398,8 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
         out: dict[str, np.ndarray] = {}
         for name, column in zip(wanted, columns, strict=True):
             if column < len(cells) and stamp_of(cells[column]) is not None:
-                out[name], lost = _stamps(body, delimiter, column, name, left_out)
-                bad += lost
+                stamps, lost = _by_cell(body, delimiter, [column], [name], left_out, times=True)
+                out[name], bad = stamps[:, 0], bad + lost
         plain = [(name, column) for name, column in zip(wanted, columns, strict=True) if name not in out]
         values = None
         if not left_out and plain:
@@ -402,9 +407,8 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
                 usecols = [column for _, column in plain]
                 values = np.loadtxt(body, delimiter=delimiter, usecols=usecols, ndmin=2, comments="#")
         if values is None:
-            values, lost = _read_slowly(
-                body, delimiter, [column for _, column in plain], [name for name, _ in plain], left_out
-            )
+            rest, held = [name for name, _ in plain], [column for _, column in plain]
+            values, lost = _by_cell(body, delimiter, held, rest, left_out, times=False)
             bad += lost
         out |= {name: values[:, k] for k, (name, _) in enumerate(plain)}
         return {name: out[name] for name in wanted}, bad
@@ -424,38 +428,23 @@ def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Se
     return bad
 
 
-def _stamps(
-    body: list[str], delimiter: str | None, column: int, name: str, left_out: set[int]
+def _by_cell(
+    body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str], left_out: set[int], times: bool
 ) -> tuple[np.ndarray, list[BadCell]]:
-    """Read a column of dates or times of day, and list the cells that are none."""
-    values, bad = np.full(len(body), NO_TIME), list[BadCell]()
-    for row, line in enumerate(body):
-        if row in left_out:
-            continue
-        cell = _cells(line.partition("#")[0], delimiter)[column]
-        stamp = stamp_of(cell)
-        if stamp is None:
-            bad.append((row, name, f"not a time: {cell!r}"))
-        else:
-            values[row] = stamp
-    return values, bad
-
-
-def _read_slowly(
-    body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str], left_out: set[int]
-) -> tuple[np.ndarray, list[BadCell]]:
-    """Read cell by cell, and list the cells that are not numbers."""
-    values = np.full((len(body), len(columns)), np.nan)
+    """Read columns of numbers (or of dates or times of day) cell by cell, and list the cells that are none."""
+    values = np.full((len(body), len(columns)), NO_TIME if times else np.nan)
     bad: list[BadCell] = []
     for row, line in enumerate(body):
         if row in left_out:
             continue
         cells = _cells(line.partition("#")[0], delimiter)
         for k, column in enumerate(columns):
-            if _is_number(cells[column]):
-                values[row, k] = float(cells[column])
+            cell = cells[column]
+            found = stamp_of(cell) if times else float(cell) if _is_number(cell) else None
+            if found is None:
+                bad.append((row, names[k], f"not a {'time' if times else 'number'}: {cell!r}"))
             else:
-                bad.append((row, names[k], f"not a number: {cells[column]!r}"))
+                values[row, k] = found
     return values, bad
 
 

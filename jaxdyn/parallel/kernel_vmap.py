@@ -32,7 +32,7 @@ from ..dynamics.engine.platform import by_platform
 from ..errors import DeploymentError, FallbackWarning, warn
 from ..source.loops import cost
 from .kernel_call import call_kernel
-from .sharded import Axes, _count, _mapped, _of_leaves
+from .sharded import Axes, count_rows, mapped_leaves, of_leaves
 
 Run = Callable[[Callable, tuple[bool, ...], Sequence[jax.Array]], list[jax.Array]]
 
@@ -82,20 +82,20 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
     name = getattr(function, "__name__", type(function).__name__)
 
     def run(structure, mapped, *leaves):
-        return _batched(_of_leaves(function, structure), name, mapped, leaves, interpret)
+        return _batched(of_leaves(function, structure), name, mapped, leaves, interpret)
 
     compiled = jax.jit(run, static_argnums=(0, 1))
 
     @functools.wraps(function)
     def batched(*arguments):
         leaves, structure = jax.tree.flatten(arguments)
-        return compiled(structure, _mapped(in_axes, arguments), *leaves)
+        return compiled(structure, mapped_leaves(in_axes, arguments), *leaves)
 
     return batched
 
 
 def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tuple, interpret: bool) -> Any:
-    _count(leaves, mapped)
+    count_rows(leaves, mapped)
     shapes = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(leaves, mapped, strict=True)]
     traced, results = jax.make_jaxpr(single, return_shape=True)(*shapes)
     # traced arrays captured by the function become additional arguments

@@ -47,8 +47,8 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
     """
 
     def run(mesh, structure, mapped, *leaves):
-        single = _of_leaves(function, structure)
-        count = _count(leaves, mapped)
+        single = of_leaves(function, structure)
+        count = count_rows(leaves, mapped)
         by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
         local = jax.shard_map(
             jax.vmap(single, tuple(0 if m else None for m in mapped)),
@@ -88,8 +88,8 @@ def sharded_sum(
         raise ModelError(f"chunk={chunk}: the number of rows evaluated at once must be at least 1")
 
     def run(mesh, structure, mapped, *leaves):
-        single = _of_leaves(function, structure)
-        count = _count(leaves, mapped)
+        single = of_leaves(function, structure)
+        count = count_rows(leaves, mapped)
         by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
         batched = jax.vmap(single, tuple(0 if m else None for m in mapped))
 
@@ -175,13 +175,13 @@ def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes
     def over_devices(*arguments):
         here = _all_devices() if mesh is None else mesh
         leaves, structure = jax.tree.flatten(arguments)
-        mapped = _mapped(in_axes, arguments)
+        mapped = mapped_leaves(in_axes, arguments)
         return compiled(here, structure, mapped, *_placed(leaves, mapped, here, held))
 
     return over_devices
 
 
-def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
+def mapped_leaves(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
     """Mask of the argument leaves that have a batch axis."""
     axes = in_axes if isinstance(in_axes, Sequence) else (in_axes,) * len(arguments)
     if len(axes) != len(arguments):
@@ -235,11 +235,11 @@ def _lies_on(x: Any, devices: set) -> bool:
     return isinstance(x, jax.Array) and x.devices() == devices
 
 
-def _of_leaves(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:
+def of_leaves(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:
     return lambda *leaves: function(*jax.tree.unflatten(structure, leaves))
 
 
-def _count(leaves: Sequence[Any], mapped: Sequence[bool]) -> int:
+def count_rows(leaves: Sequence[Any], mapped: Sequence[bool]) -> int:
     """Number of rows of the batch."""
     sizes = {jnp.shape(x)[:1] for x, m in zip(leaves, mapped, strict=True) if m}
     if not sizes:
