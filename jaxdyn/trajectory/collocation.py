@@ -109,11 +109,7 @@ def torque_jacobian(
 
 
 def check_transcribable(problem: OptimalControlProblem) -> None:
-    """Raise an error if the robot is not supported.
-
-    Raises:
-        TrajectoryError: the robot has quaternion joints.
-    """
+    """Raise TrajectoryError if the robot has quaternion joints."""
     if problem.chain.topology.has_curved_joints:
         raise TrajectoryError(
             "collocation and inverse dynamics need positions that form a vector space, but this robot has spherical or free "
@@ -122,11 +118,7 @@ def check_transcribable(problem: OptimalControlProblem) -> None:
 
 
 def check_hessian(hessian: str) -> bool:
-    """Check the name of the Hessian; return True for the exact Hessian.
-
-    Raises:
-        TrajectoryError: the name is unknown.
-    """
+    """True for the exact Hessian; TrajectoryError for an unknown name."""
     if hessian not in ("exact", "gauss_newton"):
         raise TrajectoryError(f"the Hessian must be 'exact' or 'gauss_newton', not {hessian!r}")
     return hessian == "exact"
@@ -135,10 +127,7 @@ def check_hessian(hessian: str) -> bool:
 def path_rows(
     problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, bounded: tuple[type, ...] = ()
 ) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
-    """Equalities and inequalities (<= 0) at a knot; the inequalities are those of torques, then those of constraints.
-
-    Constraints of the types in `bounded` are omitted, because `state_bounds` handles them.
-    """
+    """Equalities and inequalities at a knot, those of torques first, without the constraints that `state_bounds` handles."""
     equal, below = constraint_values(_path_constraints(problem, bounded), problem.chain, knot)
     return equal, jnp.concatenate([rows.inequalities(knot.tau), below])
 
@@ -146,11 +135,7 @@ def path_rows(
 def pinned_rows(
     problem: OptimalControlProblem, rows: TorqueRows, active: Float[Array, "knots r"], bounded: tuple[type, ...] = ()
 ) -> tuple[Bool[Array, "knots r"], Bool[Array, " end"]]:
-    """True for the inequalities of `path_rows`, and for those of the terminal constraints, that must be zero.
-
-    Args:
-        active: 1 for enforced inequalities of `path_rows`, else 0.
-    """
+    """True for the inequalities of `path_rows` that are `active`, and of the end, that must be zero."""
     knot = _first_knot(problem)
     own = pinned_values(_path_constraints(problem, bounded), problem.chain, knot)
     every = jnp.concatenate([rows.pinned(), own])
@@ -198,14 +183,10 @@ class Motion(NamedTuple):
 def guessed_motion(
     problem: OptimalControlProblem, guess: Trajectory | None, times: Float[Array, " times"]
 ) -> tuple[Motion, Float[Array, ""]]:
-    """Initial motion and duration: the interpolated guess, or a motion from the initial position to a goal.
+    """The interpolated guess at fractions `times` of its duration, or a quintic motion from rest at q0 to rest at the goal.
 
-    Without a guess, the motion is a quintic polynomial from rest at q0 to rest at the first goal found in the terminal
-    constraints and costs. Without such a goal, the robot stays at rest at q0. The duration is N dt, clipped to the duration
+    The goal is the first in the terminal constraints and costs; without one, the robot stays at q0 for N dt, clipped to the
     limits.
-
-    Args:
-        times: times as fractions of the duration.
     """
     duration = problem.dt * problem.steps
     if problem.duration_limits is not None:
@@ -237,11 +218,7 @@ def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
 def rows_that_count(
     problem: OptimalControlProblem, rows: TorqueRows, bounded: tuple[type, ...] = (), grounded: bool = False
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
-    """Masks of the enforced rows of `path_rows` at each knot.
-
-    At the first knot, only rows that depend on torques or on the ground wrench are enforced; at other knots, all rows are
-    enforced.
-    """
+    """Masks of the enforced rows of `path_rows`: at the first knot, only those that depend on torques or the ground."""
     equal, below = on_forces(problem, _path_constraints(problem, bounded), grounded)
     below = np.concatenate([np.ones(2 * len(rows.limited), bool), below])
     later = np.arange(problem.steps + 1)[:, None] > 0
@@ -276,9 +253,8 @@ def solve_transcribed(
 ) -> Solution:
     """Solve a transcribed problem; the solution is differentiable with respect to the problem's leaves.
 
-    Args:
-        form_of: function (problem, exact, like) -> object with `torques`, `program(guess)` and `solution(program, result)`.
-            `exact` selects the exact Hessian; `like` is None, or torque rows whose structure is copied.
+    `form_of(problem, exact, like)` returns an object with `torques`, `program(guess)` and `solution(program, result)`; `like`
+    are torque rows whose structure it copies.
     """
     bare, guess = jax.lax.stop_gradient((problem, guess))
     form = form_of(bare, check_hessian(hessian), None)
@@ -292,15 +268,7 @@ def solve_transcribed(
 
 
 class Stage(NamedTuple):
-    """The contribution of a stage, a function of the stage's unknowns z.
-
-    Attributes:
-        cost: the stage's cost, a scalar.
-        left: contribution to the equalities that couple the stage to the next stage.
-        right: contribution to the equalities that couple the stage to the previous stage, of the same length as `left`.
-        equality: values that must be zero.
-        inequality: values that must not be positive.
-    """
+    """A stage's cost, shares of the couplings with the next and the previous stage, equalities and inequalities."""
 
     cost: Array
     left: Array
@@ -324,18 +292,20 @@ class StagedLinearisation(NamedTuple):
 
 
 class StagedProgram(Program):
-    """A program with S stages of n unknowns each; x contains the unknowns stage by stage.
+    """A program with S stages of n unknowns each, each coupled only to the next, so that a Newton step takes one forward and
+    one backward pass; x contains the unknowns stage by stage.
 
-    The equalities are, in this order, those of all couplings, those of all stages, and the additional equalities of the last
-    stage. The inequalities are those of all stages, followed by the additional inequalities of the last stage.
+        minimise    sum_k cost_k(z_k)  +  the last stage's cost
+        subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
+                    equality_k(z_k) = 0,  inequality_k(z_k) <= 0 k = 0 ... N
+                    equality(z_N) = 0,  inequality(z_N) <= 0     additional, last stage only
+
+    The Hessian of the Lagrangian is block diagonal. Couplings come first among the equalities, the last stage's rows last.
 
     Attributes:
-        data: data of the stages, a pytree whose leaves have one row per stage.
-        inner: expensive intermediate values u of a stage, for example torques, and their derivatives.
+        inner: expensive intermediate values u of a stage, for example torques.
         stage: (data of a stage, z, u) -> `Stage`.
         last: (z, u) of the last stage -> additional `Part`.
-        unknowns: number n of unknowns per stage.
-        stages: number S of stages, at least 2.
         sizes: numbers of couplings, equalities and inequalities per stage.
     """
 
@@ -396,11 +366,7 @@ class StagedProgram(Program):
         )
 
     def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
-        """Split the multipliers y and w by constraint type.
-
-        The parts of y belong to the couplings, the stages' equalities, and the last stage's additional equalities; the parts of
-        w belong to the stages' inequalities and the last stage's additional inequalities.
-        """
+        """Split y into those of couplings, stages and the last stage's rows, and w into those of stages and the last stage."""
         count, (m, p, r) = self.stages, self.sizes
         coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
         inequality, inequality_end = jnp.split(w, [count * r])
@@ -453,8 +419,6 @@ class StagedProgram(Program):
         return z.reshape(-1), jnp.concatenate([y[:, :m].reshape(-1), own, y_end[p:]])
 
 
-# -- collocation
-
 Scheme = Literal["trapezoidal", "hermite_simpson"]
 
 
@@ -462,11 +426,7 @@ STIFF = 100.0  # weight of the differences between copies of the duration, which
 
 
 class Unknowns(NamedTuple):
-    """The unknowns of a knot.
-
-    These are the state and acceleration at the knot and at the following midpoint, the torques before the knot, and the
-    duration.
-    """
+    """State and acceleration at a knot and the midpoint after it, the torques before it, and duration / (N dt)."""
 
     q: Array
     v: Array
@@ -507,27 +467,17 @@ def solve_by_collocation(
         problem: problem to solve; its `method` is ignored.
         guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest at q0 to rest at the goal
             of a terminal `StateConstraint` or `StateCost`, or, without such a goal, the robot at rest at q0.
-        scheme: "hermite_simpson" or "trapezoidal".
-        hessian: type of the Hessian of the Lagrangian: "exact", or "gauss_newton", which omits the second derivatives of
-            inverse dynamics. Compared with "exact", "gauss_newton" compiles and runs several times faster, but needs more
-            iterations if torque limits are active.
+        hessian: "exact", or "gauss_newton", which omits the second derivatives of inverse dynamics; it compiles and runs
+            several times faster, but needs more iterations if torque limits are active.
         tolerance: tolerance for the largest Karush-Kuhn-Tucker residual, scaled as in `interior_point`; None: 1e-8, or 1e-4
             in float32.
-        max_iterations: maximum number of iterations.
         barrier: initial barrier parameter mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution, with torques averaged over each step. The trajectory, cost and multipliers can be differentiated once with
-        respect to the problem's leaves. The dictionary `multipliers` contains:
-
-        - "dynamics": multipliers of the defects, one row per step;
-        - "equality": multipliers of constraints, one row per knot;
-        - "inequality": multipliers of torque limits, followed by those of constraints, one row per knot. The multipliers of
-          equal lower and upper limits are opposite, and their difference (upper minus lower) is that of the equality;
-        - "terminal_equality" and "terminal_inequality": multipliers of the terminal constraints;
-        - "lower" and "upper": multipliers of position and velocity limits, one row per knot and one column per unknown.
-
-        If the duration is free, the defects and unknowns are in scaled time, and velocity limits are among the inequalities.
+        The solution, with torques averaged over each step, once differentiable with respect to the problem's leaves. The rows
+        of torque limits come first in the "inequality" multipliers; those of equal limits are opposite, and their difference
+        (upper minus lower) is that of the equality. "lower" and "upper" belong to position and velocity limits. If the duration
+        is free, defects and unknowns are in scaled time, and velocity limits are among the inequalities.
 
     Raises:
         TrajectoryError: the robot has spherical or free joints, `scheme` or `hessian` is unknown, or "hermite_simpson" is used
@@ -698,10 +648,7 @@ class _Form:
         return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
 
     def data(self, x: Float[Array, "S n"]) -> _Data:
-        """Weights of the integral, and masks of the enforced constraints.
-
-        At the first knot, only constraints on torques are enforced. The midpoint after the last knot is masked out.
-        """
+        """Weights of the integral and masks of the enforced constraints; the midpoint after the last knot is masked out."""
         count, dtype = self.steps + 1, x.dtype
         ends = np.zeros(count)
         ends[[0, -1]] = 1

@@ -1,6 +1,4 @@
-"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are pytree leaves.
-
-The contact wrench cone of a rectangular sole: limits on the ground reaction wrench at a foot, as a constraint."""
+"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are pytree leaves."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -26,11 +24,7 @@ _FAR = 1e4  # substitute for the missing side of a one-sided limit [rad or m]
 class Constraint(eqx.Module):
     """A constraint value(chain, knot) = 0 (kind "equality") or <= 0 (kind "inequality"), elementwise.
 
-    Attributes:
-        kind: "equality" or "inequality".
-
-    Raises:
-        TrajectoryError: `kind` is neither "equality" nor "inequality".
+    A subclass defines `value`. On which entries of the knot it depends is found by tracing it.
     """
 
     kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
@@ -58,12 +52,10 @@ class Constraint(eqx.Module):
 
 
 class PositionLimits(Constraint):
-    """Position limits lower <= q <= upper of all or some coordinates; `position_limits` returns those of a chain.
+    """Limits lower <= q <= upper [rad or m]; `position_limits` returns those of a chain.
 
     Attributes:
-        lower: lower limit of each limited entry [rad or m].
-        upper: upper limit of each limited entry [rad or m].
-        entries: indices of the limited entries of q; None: all entries.
+        entries: indices of the limited entries of q; None: all.
     """
 
     lower: Float[Array, " k"] = eqx.field(converter=as_floats)
@@ -79,11 +71,10 @@ class PositionLimits(Constraint):
 
 
 class VelocityLimits(Constraint):
-    """Velocity limits |v| <= limit of all or some coordinates; `velocity_limits` returns those of a chain.
+    """Limits |v| <= limit [rad/s or m/s]; `velocity_limits` returns those of a chain.
 
     Attributes:
-        limit: limit of each limited entry [rad/s or m/s].
-        entries: indices of the limited entries of v; None: all entries.
+        entries: indices of the limited entries of v; None: all.
     """
 
     limit: Float[Array, " k"] = eqx.field(converter=as_floats)
@@ -98,12 +89,7 @@ class VelocityLimits(Constraint):
 
 
 class StateConstraint(Constraint):
-    """Constraint on the state, (q, v) = (q_d, v_d), for example a goal at the last knot.
-
-    Attributes:
-        q: desired positions q_d, constant or one row per knot [rad or m]; None: positions are free.
-        v: desired velocities v_d, constant or one row per knot [rad/s or m/s]; None: velocities are free.
-    """
+    """Constraint (q, v) = (q_d, v_d), constant or one row per knot [rad or m, rad/s or m/s]; None: free."""
 
     q: Float[Array, "*knots nq"] | None = eqx.field(metadata=one_per_knot(1), converter=as_floats_or_none, default=None)
     v: Float[Array, "*knots nv"] | None = eqx.field(metadata=one_per_knot(1), converter=as_floats_or_none, default=None)
@@ -119,15 +105,12 @@ class StateConstraint(Constraint):
 
 
 class PoseConstraint(Constraint):
-    """Constraint on a frame's pose T: log(T_d^-1 T) = 0.
-
-    The logarithm log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad,
-    m].
+    """Constraint log(T_d^-1 T) = 0 on a frame's pose T, with the twist of `PoseCost`.
 
     Attributes:
-        target: desired pose T_d in the world, constant or one pose per knot [m].
+        target: T_d in the world, constant or one pose per knot [m].
         frame: name of the link or frame; None: the chain's tip.
-        directions: indices of the constrained components of the twist (0 to 2 rotation, 3 to 5 translation); None: all six.
+        directions: constrained components of the twist (0 to 2 rotation, 3 to 5 translation); None: all six.
     """
 
     target: Float[Array, "*knots 4 4"] = eqx.field(metadata=one_per_knot(2), converter=as_floats)
@@ -142,12 +125,7 @@ class PoseConstraint(Constraint):
 
 
 class PointConstraint(Constraint):
-    """Constraint on the position p of a frame's origin in the world: p = p_d.
-
-    Attributes:
-        target: desired position p_d, constant or one row per knot [m].
-        frame: name of the link or frame; None: the chain's tip.
-    """
+    """Constraint p = p_d on the origin p of `frame` (None: the tip); `target` p_d in the world, constant or per knot [m]."""
 
     target: Float[Array, "*knots 3"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
     frame: str | None = eqx.field(static=True, default=None)
@@ -158,13 +136,12 @@ class PointConstraint(Constraint):
 
 
 class Clearance(Constraint):
-    """Clearance between an obstacle and spheres centred at the origins p of frames: signed_distance(p, data) >= radius.
+    """Clearance of an obstacle from spheres centred at the origins p of frames: signed_distance(p, data) >= radius.
 
     Attributes:
-        signed_distance: function (point (3,) in the world [m], data) -> distance of the point from the obstacle's surface,
-            negative inside [m].
-        frames: names of the links or frames at whose origins the spheres are centred.
-        radius: radius of each sphere, or one radius for all spheres, including any margin [m].
+        signed_distance: (point (3,) in the world, data) -> distance from the obstacle's surface, negative inside [m].
+        frames: names of the links or frames.
+        radius: one radius per sphere or one for all, including any margin [m].
         data: parameters of the obstacle, as a pytree; its arrays are traced.
     """
 
@@ -180,12 +157,7 @@ class Clearance(Constraint):
 
 
 class UserConstraint(Constraint):
-    """A user-defined constraint, function(chain, knot, data) = 0 or <= 0.
-
-    Attributes:
-        function: (chain, knot, data) -> values of shape (k,); every new function object triggers recompilation.
-        data: parameters of the function, as a pytree; its arrays are traced.
-    """
+    """A user-defined constraint, function(chain, knot, data) = 0 or <= 0, with values (k,); otherwise as `UserCost`."""
 
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
     data: Any = None
@@ -206,10 +178,9 @@ def coincide(lower: Float[Array, "*n"], upper: Float[Array, "*n"]) -> Bool[Array
 
 
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
-    """The chain's finite position limits as a constraint, tightened by a margin [rad or m].
+    """The chain's finite position limits, tightened by a margin [rad or m]; to be called outside `jax.jit`.
 
-    Call this function outside `jax.jit`, because it must know which limits are finite. If only one limit of a joint is finite,
-    the missing one is replaced by -10 000 (lower) or 10 000 (upper) rad or m.
+    Where only one limit of a joint is finite, the other is 10 000 rad or m away.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
@@ -222,12 +193,10 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 
 
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
-    """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
-
-    Call this function outside `jax.jit`, because it must know which limits are finite.
+    """The chain's finite velocity limits, multiplied by a fraction; to be called outside `jax.jit`.
 
     Raises:
-        TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
+        TrajectoryError: as for `position_limits`.
     """
     columns, _ = _ordinary(chain)
     limit = np.asarray(chain.limits.velocity)[columns]
@@ -236,12 +205,12 @@ def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
 
 
 def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
-    """The chain's effort limits, multiplied by a fraction, as (lower, upper) for each torque [N m or N]; infinite if unlimited.
+    """The chain's effort limits, multiplied by a fraction, as (lower, upper) of each torque [N m or N]; infinite if unlimited.
 
     Free joints, such as a floating base, have no drive: their limits are zero.
 
     Raises:
-        TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
+        TrajectoryError: as for `position_limits`.
     """
     _ordinary(chain)
     undriven = np.zeros(chain.nv, bool)
@@ -264,38 +233,30 @@ def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
     return where.columns, where.entries
 
 
-# -- contact
-
-
 class ContactWrenchCone(Constraint):
-    """Constraint that prevents the stance foot from lifting off, slipping, tipping, or turning on the ground.
+    """The stance foot neither lifts off nor slips, tips or turns on the ground.
 
-    The ground exerts a wrench (n, f) on the robot, which `ground_reaction` computes from the knot's torques and the resulting
-    accelerations. It is expressed about the middle of a rectangular sole with half lengths X and Y and normal z. Forces at the
-    sole's corners, each in the friction pyramid |f_x|, |f_y| <= mu f_z, can produce this wrench if and only if (Caron, Pham &
-    Nakamura 2015)
+    The ground exerts a wrench (n, f) on the robot, expressed about the middle of a rectangular sole with half lengths X and Y
+    and normal z. Forces at the sole's corners, each in the friction pyramid |f_x|, |f_y| <= mu f_z, can produce it if and only
+    if (Caron, Pham & Nakamura 2015)
 
         f_z >= least_force,  |f_x| <= mu f_z,  |f_y| <= mu f_z,                             (no lifting off, no slipping)
         |n_x| <= Y f_z,  |n_y| <= X f_z,                     (no tipping: (-n_y, n_x) / f_z is in the sole)
         |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (no turning)
         n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|.
 
-    The conditions are implemented as 17 linear inequalities. All of them are divided by the robot's weight, and those that
-    contain moments also by X + Y. The pyramid with mu = mu_cone / sqrt(2) lies within the friction cone with coefficient
-    mu_cone.
-
-    All contact forces are assumed to act on this foot, which is the robot's base (single support). Use
-    `solve_by_inverse_dynamics`, which computes the ground reaction together with the torques. With other solvers, every
-    evaluation requires forward dynamics, whose second derivatives take minutes to compile for a robot with ten joints.
+    These are 17 linear inequalities, divided by the robot's weight and, with moments, by X + Y. A pyramid with mu_cone /
+    sqrt(2) lies within the cone with mu_cone. All contact forces act on this foot, the robot's base (single support).
+    `solve_by_inverse_dynamics` computes the wrench with the torques; other solvers need forward dynamics, whose second
+    derivatives take minutes to compile for ten joints.
 
     Attributes:
-        frame: name of the link or frame on the ground, with z along the ground's normal; it may be fixed to the base.
+        frame: name of the frame on the ground, with z along the normal; it may be fixed to the base.
         lower: smallest x and y of the sole in this frame [m].
         upper: largest x and y of the sole in this frame [m].
-        friction: friction coefficient mu of the pyramid.
-        besides: additional ground wrench (n, f) that supports loads other than the modelled links, in world axes about the
-            world's origin [N m, N]. If the foot is the base, its weight is not modelled: pass (c x f, f), where c is the
-            foot's centre of mass and f the upward force that balances its weight.
+        friction: mu.
+        besides: ground wrench for loads besides the modelled links, in world axes about the world's origin [N m, N]; for a base
+            that is the foot, (c x f, f) with its centre of mass c and the force f against its weight.
         least_force: smallest normal force [N].
     """
 

@@ -17,18 +17,16 @@ from ..spatial.se3 import pose_inverse, pose_log
 class Knot(NamedTuple):
     """The state and torques at one time.
 
-    No torque follows the last knot of a simulated trajectory, so the `tau` of this knot repeats the previous torque.
-
     Attributes:
-        k: index of the knot; at the midpoint of a collocation step, the index of the preceding knot.
-        t: time [s]; k dt at a knot.
+        k: index of the knot; at the midpoint of a collocation step, that of the knot before.
+        t: time [s].
         q: positions [rad or m].
         v: velocities [rad/s or m/s].
-        tau: torques from this knot to the next [N m or N].
-        tau_before: torques from the previous knot to this one [N m or N]; at k = 0, the problem's `tau0`.
+        tau: torques until the next knot [N m or N]; the last knot of a simulation repeats the torque before it.
+        tau_before: torques from the previous knot to this one; at k = 0, the problem's `tau0`.
         dt: time step [s].
-        ground: wrench (n, f) that the ground exerts on the robot, in world axes about the world's origin [N m, N]; None
-            unless a constraint needs it and the solver provides it.
+        ground: wrench (n, f) of the ground on the robot, in world axes about the world's origin [N m, N], where the solver
+            provides it (`solve_by_inverse_dynamics`, if a constraint reads it); otherwise None.
     """
 
     k: Int[Array, ""]
@@ -59,11 +57,7 @@ def one_per_knot(dimensions: int) -> dict[str, int]:
 
 
 def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""]) -> Array:
-    """The reference of a cost or constraint at a knot: row k of a time-varying reference, or the constant reference.
-
-    Raises:
-        TrajectoryError: the reference has neither the given shape nor one such row per knot.
-    """
+    """The reference of a cost or constraint at knot k: its row k, or the constant; TrajectoryError if the shape is wrong."""
     x = getattr(owner, name)
     at = jnp.take(x, k, axis=0) if x.ndim == len(shape) + 1 else x
     if at.shape != shape:
@@ -114,14 +108,14 @@ def _has_residual(kind: type) -> bool:
 class StateCost(Cost):
     """Cost of the state, 1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, with q - q_d = difference(chain, q_d, q).
 
-    The weights multiply the differences before they are squared, so they are the square roots of conventional quadratic
-    weights.
+    As in all costs, a weight w is the square root of the conventional weight, one number or one per entry, and a reference is
+    constant or has one row per knot.
 
     Attributes:
-        q: desired positions q_d, constant or one row per knot [rad or m].
-        v: desired velocities v_d, constant or one row per knot [rad/s or m/s].
-        position_weight: weight w_q, one per coordinate or one for all [1/rad or 1/m].
-        velocity_weight: weight w_v, one per coordinate or one for all [s/rad or s/m].
+        q: q_d [rad or m].
+        v: v_d [rad/s or m/s].
+        position_weight: w_q [1/rad or 1/m].
+        velocity_weight: w_v [s/rad or s/m].
     """
 
     q: Float[Array, "*knots nq"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
@@ -136,12 +130,7 @@ class StateCost(Cost):
 
 
 class TorqueCost(Cost):
-    """Cost of torques, 1/2 |w (tau - tau_d)|^2.
-
-    Attributes:
-        weight: weight w, one per coordinate or one for all [1/(N m) or 1/N].
-        reference: desired torques tau_d, constant or one row per knot [N m or N].
-    """
+    """Cost of torques, 1/2 |w (tau - tau_d)|^2, with `weight` w [1/(N m) or 1/N] and `reference` tau_d [N m or N]."""
 
     weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
     reference: Float[Array, "*knots"] = eqx.field(metadata=one_per_knot(1), converter=as_floats, default=0.0)
@@ -153,11 +142,7 @@ class TorqueCost(Cost):
 
 
 class TorqueRateCost(Cost):
-    """Cost of the torque rate, 1/2 |w (tau_k - tau_{k-1}) / dt|^2, where tau_{-1} is the problem's `tau0`.
-
-    Attributes:
-        weight: weight w, one per coordinate or one for all [s/(N m) or s/N].
-    """
+    """Cost 1/2 |w (tau_k - tau_{k-1}) / dt|^2 with `weight` w [s/(N m) or s/N]; tau_{-1} is the problem's `tau0`."""
 
     weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
 
@@ -168,12 +153,11 @@ class TorqueRateCost(Cost):
 class PoseCost(Cost):
     """Cost of a frame's pose T, 1/2 |w log(T_d^-1 T)|^2.
 
-    The logarithm log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad,
-    m].
+    The logarithm is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad, m].
 
     Attributes:
-        target: desired pose T_d in the world, constant or one pose per knot [m].
-        weight: weight w, one per component of the twist or one for all [1/rad, 1/m].
+        target: T_d in the world [m].
+        weight: w [1/rad, 1/m].
         frame: name of the link or frame; None: the chain's tip.
     """
 
@@ -187,13 +171,7 @@ class PoseCost(Cost):
 
 
 class PointCost(Cost):
-    """Cost of the position p of a frame's origin, 1/2 |w (p - p_d)|^2, in world axes.
-
-    Attributes:
-        target: desired position p_d, constant or one row per knot [m].
-        weight: weight w, one per axis or one for all [1/m].
-        frame: name of the link or frame; None: the chain's tip.
-    """
+    """Cost 1/2 |w (p - p_d)|^2 of the origin p of `frame` (None: the tip); `target` p_d in world axes [m], `weight` w [1/m]."""
 
     target: Float[Array, "*knots 3"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
     weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
@@ -204,12 +182,7 @@ class PointCost(Cost):
 
 
 class CentreOfMassCost(Cost):
-    """Cost of the robot's centre of mass c, 1/2 |w (c - c_d)|^2, in world axes.
-
-    Attributes:
-        target: desired position c_d, constant or one row per knot [m].
-        weight: weight w, one per axis or one for all [1/m].
-    """
+    """Cost 1/2 |w (c - c_d)|^2 of the robot's centre of mass c; `target` c_d in world axes [m], `weight` w [1/m]."""
 
     target: Float[Array, "*knots 3"] = eqx.field(metadata=one_per_knot(1), converter=as_floats)
     weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
@@ -222,7 +195,7 @@ class UserCost(Cost):
     """A user-defined cost, 1/2 |function(chain, knot, data)|^2.
 
     Attributes:
-        function: (chain, knot, data) -> residual of shape (k,); every new function object triggers recompilation.
+        function: (chain, knot, data) -> residual (k,); every new function object triggers recompilation.
         data: parameters of the function, as a pytree; its arrays are traced.
     """
 
@@ -234,14 +207,7 @@ class UserCost(Cost):
 
 
 class ScalarCost(Cost):
-    """A user-defined scalar cost, function(chain, knot, data).
-
-    A scalar cost has no residual, so solvers use its exact Hessian, made positive semidefinite if necessary.
-
-    Attributes:
-        function: (chain, knot, data) -> cost, a scalar; every new function object triggers recompilation.
-        data: parameters of the function, as a pytree; its arrays are traced.
-    """
+    """A user-defined scalar cost, function(chain, knot, data), which need not be a sum of squares; otherwise as `UserCost`."""
 
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
     data: Any = None

@@ -1,33 +1,14 @@
-"""One step of the interior-point method: the Newton direction, the step length, and the filter.
-
-A primal-dual interior-point method with a filter line search, for programs of any structure.
+"""A primal-dual interior-point method with a filter line search, for programs of any structure (Waechter & Biegler 2006).
 
     minimise f(x)  subject to  c(x) = 0,  g(x) + s = 0,  s >= 0,  lower <= x <= upper
 
-The method solves a sequence of barrier problems with decreasing mu. Each replaces the bounds and s >= 0 by the term - mu (sum
-log s + sum log(x - lower) + sum log(upper - x)) in the objective, and is solved by Newton's method on its optimality
-conditions. A step is accepted if, compared with every entry of the filter, it sufficiently reduces the infeasibility or the
-barrier function (Waechter & Biegler 2006). If necessary, a multiple of the identity is added to the Hessian to make the Newton
-step a descent direction.
-
-If no step is accepted, a restoration phase reduces the infeasibility alone, by Levenberg-Marquardt steps for the problem
-
-    minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0.
-
-The barrier term keeps the iterates away from the bounds, near which steps would have to be shortened. The restoration ends when
-the filter accepts an iterate. The constraints are reported as locally infeasible only if the restoration reaches a stationary
-point of the constraint violation.
-
-Derivatives of a program's solution with respect to its parameters, from one linear system at the solution.
-
-The optimality conditions of the last barrier problem are
-
-    grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu.
-
-By the implicit function theorem, the derivatives follow from the linearisation of these conditions. Eliminating the multipliers
-of inequalities and bounds leaves the linear system of a Newton step with the exact Hessian:
-
-    [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y)."""
+Barrier problems with decreasing mu replace the bounds and s >= 0 by - mu (sum log s + sum log(x - lower) + sum log(upper - x))
+in the objective; Newton's method solves their optimality conditions. A step is accepted if, compared with every entry of the
+filter, it sufficiently reduces the infeasibility or the barrier function. If none is, a restoration phase reduces the
+infeasibility alone, by Levenberg-Marquardt steps with a barrier of its own, until the filter accepts an iterate. The
+constraints are reported as locally infeasible only at a stationary point of their violation. Derivatives of a solution are at
+the end.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -66,11 +47,7 @@ class Point(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Bounds of the unknowns and of the inequalities.
-
-    `free` is 0 for unknowns with equal bounds, and 1 for all others. Inequalities that are `pinned` must be zero. They have no
-    slack, and multipliers of any sign.
-    """
+    """Bounds of the unknowns, `free` = 0 where they are equal; `pinned` inequalities must be zero and have no slack."""
 
     lower: Array
     upper: Array
@@ -116,12 +93,7 @@ class Direction(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A trial point of the line search.
-
-    A trial contains the step length, the unknowns x and slacks s, the values of c and h = g + s, the infeasibility theta, and
-    the barrier function phi. `by_theta` is False during restoration and whenever the barrier function alone decides on
-    acceptance. If a trial with `by_theta` is accepted, the previous iterate is added to the filter.
-    """
+    """A trial point with its c, h = g + s, infeasibility theta and barrier function phi; `by_theta` extends the filter."""
 
     length: Array
     x: Array
@@ -151,15 +123,7 @@ def passes(filter_: Array, theta: Array, phi: Array) -> Array:
 
 
 class Judge(NamedTuple):
-    """The quantities that decide whether to accept a step.
-
-    Attributes:
-        mu: barrier parameter.
-        inner: barrier parameter during restoration.
-        filter: pairs (infeasibility, barrier function) that a step must improve on, (iterations, 2); infinite in unused rows.
-        worst: infeasibility above which every step is rejected.
-        restoring: True in the restoration phase.
-    """
+    """What decides on a step: mu, that of the restoration, the filter, and the infeasibility `worst` that is never accepted."""
 
     mu: Array
     inner: Array
@@ -187,18 +151,11 @@ def newton_system(
 ) -> Newton:
     """Factor the Newton system, increasing the regularisation delta until the matrix has the inertia required at a minimum.
 
-    The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w]. The diagonal matrix S contains the bounds' multipliers
-    divided by the distances to the bounds. The scalar e regularises the multipliers of c about their current values, so that
-    constraints may be linearly dependent; it affects the iterations but not the solution. For pinned inequalities, a larger
-    scalar replaces s/w.
-
-    During restoration, the objective is (|c|^2 + |g + s|^2) / 2, the barrier parameter is `inner`, and the violations take the
-    place of the multipliers. The matrix is then [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w]; eliminating the multipliers
-    yields the Gauss-Newton Hessian.
-
-    Args:
-        last: delta of the previous step.
-        least: first delta to try.
+    The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], where S contains the bounds' multipliers divided by the
+    distances to the bounds. The scalar e regularises the multipliers of c about their current values, so that constraints may
+    be linearly dependent; it affects the iterations but not the solution. For pinned inequalities, a larger scalar replaces
+    s/w. During restoration, the objective is (|c|^2 + |g + s|^2) / 2, and violations take the place of multipliers: the matrix
+    is [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w]. `last` is the delta of the previous step, `least` the first to try.
     """
     dtype, mu, restoring = p.x.dtype, judge.inner, judge.restoring
     below, above = bounds.gaps(p.x)
@@ -232,10 +189,7 @@ def newton_system(
     diagonal = diagonal + delta * bounds.free
 
     def direction(c, h):
-        """The Newton step, which zeroes c and h to first order and minimises a quadratic model of the barrier function.
-
-        During restoration, the step instead minimises a quadratic model of the restoration's objective.
-        """
+        """The Newton step, which zeroes c and h to first order and minimises a model of the barrier function or merit."""
         r1 = pull * bounds.free - newton * program.gradient(at)
         r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + shift))
         r2 = -c - newton * soft * p.y
@@ -309,9 +263,8 @@ def _tried(
 ) -> Trial:
     """Evaluate an attempt and decide whether to accept it.
 
-    A step must pass the filter and reduce the infeasibility or the barrier function by at least MARGIN times the infeasibility.
-    If the slope of the barrier function is steep and the infeasibility is small, the barrier function must instead decrease by
-    a fraction of the predicted decrease. During restoration, only the merit of the restoration must decrease.
+    It must pass the filter and reduce theta or phi by MARGIN theta; where the slope of phi is steep and theta small, phi must
+    decrease by a fraction of what the slope predicts. During restoration, only the merit of the restoration counts.
     """
     (along, length, alpha, slope), (theta, phi, psi), small = attempt, here, jnp.finfo(p.x.dtype).eps
     # infeasibility at the level of rounding errors
@@ -350,31 +303,24 @@ def longest(distance: Array, change: Array, rest: Array) -> Array:
     return jnp.minimum(ratio.min(initial=1.0), 1.0)
 
 
-# -- solve
-
 KAPPA = 10.0  # each barrier problem is solved to the tolerance KAPPA mu
 LARGE = 100.0  # residuals are divided by (mean multiplier / LARGE), clipped to the range from 1 to LARGE
 REACH = 1e10  # multipliers of inequalities and bounds are kept within this factor of mu / distance
 
 
 class InteriorPointResult(NamedTuple):
-    """The final iterate of an interior-point solver, which is a solution only if `status` is `Status.CONVERGED`.
+    """The final iterate, which is a solution only if `status` is `Status.CONVERGED`.
 
     Attributes:
-        x: the unknowns.
         cost: f(x).
-        equality_multipliers: multipliers y of the equalities c(x) = 0, in the Lagrangian f + y . c + w . g.
-        inequality_multipliers: multipliers w >= 0 of the inequalities g(x) <= 0.
-        lower_multipliers: multipliers of the lower bounds, positive.
-        upper_multipliers: multipliers of the upper bounds, positive.
-        slacks: values s >= 0 with g(x) + s = 0.
-        status: a `Status` as an integer.
+        equality_multipliers: y, in the Lagrangian f + y . c + w . g.
+        inequality_multipliers: w >= 0.
+        lower_multipliers, upper_multipliers: multipliers of the bounds, positive.
+        slacks: s >= 0 with g(x) + s = 0.
         stationarity: largest absolute entry of the gradient of the Lagrangian.
         infeasibility: largest violation of a constraint.
-        complementarity: largest product of a multiplier and the corresponding slack or distance to a bound.
-        iterations: number of iterations.
-        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" at each iteration; NaN after the last
-            iteration.
+        complementarity: largest product of a multiplier and its slack or distance to a bound.
+        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" of each iteration; NaN after the last.
     """
 
     x: Float[Array, " n"]
@@ -426,27 +372,17 @@ def interior_point(
 ) -> InteriorPointResult:
     """Find a local minimum of objective(x) subject to equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper.
 
-    The method is a primal-dual interior-point method with a filter line search (Waechter & Biegler 2006). It uses dense
-    matrices, so an iteration costs O(n^3) for n unknowns, and is intended for up to a few hundred unknowns. JAX computes all
-    derivatives, including the exact Hessian of the Lagrangian. `jax.jit`, `jax.vmap` and forward-mode differentiation
-    (`jax.jvp`) are supported; reverse mode is not. Unknowns with equal bounds are fixed. Inequalities with nothing in between,
-    such as x <= 1 and x >= 1, must be given as an equality.
+    A primal-dual method with a filter line search (Waechter & Biegler 2006) and dense matrices, O(n^3) per iteration, for up to
+    a few hundred unknowns. JAX computes all derivatives, including the exact Hessian of the Lagrangian. `jax.jit`, `jax.vmap`
+    and `jax.jvp` are supported; reverse mode is not. Unknowns with equal bounds are fixed. Inequalities with nothing in
+    between, such as x <= 1 and x >= 1, must be given as an equality.
 
     Args:
-        objective: x -> f, a scalar.
         x: initial guess; it is moved inside the bounds.
-        equality: x -> (m,) values that must be zero; None: no equalities.
-        inequality: x -> (r,) values that must not be positive; None: no inequalities.
-        lower: lower bounds of x.
-        upper: upper bounds of x.
         tolerance: tolerance for the largest Karush-Kuhn-Tucker residual; None: 1e-8, or 1e-4 in float32. The residuals of
             stationarity and complementarity are first divided by a hundredth of the mean multiplier, clipped to the range
             from 1 to 100.
-        max_iterations: maximum number of iterations.
         barrier: initial barrier parameter mu; use a small value, for example 1e-4, if the guess is near the solution.
-
-    Returns:
-        The solution if `status` is `Status.CONVERGED`; otherwise, the last iterate, with a status that gives the reason.
     """
     x = jnp.asarray(x)
     none = lambda x: jnp.zeros(0, x.dtype)
@@ -530,6 +466,7 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
     f, c, g = program.values(at)
     s = jnp.where(first, jnp.where(bounds.pinned, 0.0, jnp.maximum(jnp.abs(g), 1e-2)), p.s)
     p = p._replace(s=s, w=jnp.where(first & ~bounds.pinned, state.mu / bounds.slacks(s), p.w))
+    # theta_max of Waechter & Biegler (2006): iterates may become less feasible, but not without bound
     worst = jnp.where(first, 1e4 * jnp.maximum(1.0, infeasibility(c, g + s)), state.worst)
     gradient = program.gradient(at) + program.transposed(at, p.y, p.w)
     low, high = bounds.multipliers(p.low, p.high)
@@ -550,7 +487,7 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
     status = jnp.where(error(0.0) <= tolerance, Status.CONVERGED, status)
     status = jnp.where(finite, status, Status.NOT_FINITE).astype(jnp.int32)
     mu = state.mu
-    for _ in range(3):
+    for _ in range(3):  # mu may fall several times per step, from 0.1 to 1.5e-4 in three
         lower_mu = jnp.maximum(tolerance / 10, jnp.minimum(0.2 * mu, mu**1.5))
         mu = jnp.where((error(mu) <= KAPPA * mu) & ~state.restoring, lower_mu, mu)
     changed = mu < state.mu
@@ -591,6 +528,7 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     taken, feasible = trial.accepted, theta <= jnp.sqrt(jnp.finfo(p.x.dtype).eps)
     failed = ~taken & ~restoring
     enters = failed & ~feasible
+    # kappa_resto of Waechter & Biegler (2006): unless a tenth is gained, the same step could fail again
     leaves = restoring & taken & (trial.theta <= 0.9 * state.entry) & passes(state.filter, trial.theta, trial.phi)
     nu = restoration_barrier(theta, mu)
     point = _stepped(bounds, p, step, trial, judge.inner, leaves | enters, jnp.where(leaves, mu, nu))
@@ -601,6 +539,7 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     damping = jnp.clip(jnp.where(taken, damping, 10 * state.damping), 1e-8, 1e8)
     slow = jnp.where(~taken, state.slow + 1, 0)
     stuck = restoring & _is_stuck(program, bounds, p, at)
+    # after eight rejections in a row, each with ten times the damping, steps are at the level of rounding
     verdict = jnp.where(stuck, Status.INFEASIBLE, Status.STALLED)
     k = state.iteration
     joins = (taken & trial.by_theta) | enters
@@ -624,13 +563,7 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
 def _stepped(
     bounds: Bounds, p: Point, step: Direction, trial: Trial, inner: Array, anew: Array, barrier: Array
 ) -> Point:
-    """The iterate after a trial.
-
-    The multipliers of inequalities and bounds have their own step length and are kept near the values `inner` / distance.
-
-    Args:
-        anew: True at the start or end of a restoration, to reset the multipliers to the values `barrier` / distance.
-    """
+    """The iterate after a trial; `anew` resets multipliers to `barrier` / distance at the start or end of a restoration."""
     taken = trial.accepted
     rest = jnp.minimum(0.01, inner)
     dual = jnp.minimum(longest(p.low, step.d_low, rest), longest(p.high, step.d_high, rest))
@@ -672,8 +605,6 @@ def restoration_barrier(theta: Array, mu: Array) -> Array:
     return 0.01 * theta * jnp.maximum(mu, 0.1 * theta)
 
 
-# -- sensitivity
-
 Posed = tuple[Program, Array, Array, Array]  # (program with an exact Hessian, guess, lower bounds, upper bounds)
 ROUNDS = 10  # number of iterative-refinement steps, which remove the effect of the regularisation
 
@@ -693,13 +624,16 @@ class _Conditions(NamedTuple):
 def differentiable(
     pose: Callable[[PyTree], Posed], parameters: PyTree, result: InteriorPointResult
 ) -> InteriorPointResult:
-    """Make the unknowns, multipliers and cost of a result differentiable with respect to the parameters.
+    """Make the unknowns, multipliers and cost of a result differentiable with respect to the parameters, once.
 
-    First derivatives with respect to all floating-point leaves of the parameters are supported, in forward and reverse mode.
-    They are the derivatives of the last barrier problem, in which mu is a tenth of the tolerance. If an active constraint has a
-    zero multiplier, the solution has a kink, and the computed derivatives lie between the one-sided ones. The derivatives are
-    NaN if the Hessian is not positive definite on the null space of the active constraints (no strict local minimum), and
-    meaningless if the status is not CONVERGED.
+    They are the derivatives of the last barrier problem, whose optimality conditions are
+
+        grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu.
+
+    By the implicit function theorem, eliminating the multipliers of inequalities and bounds leaves the system of a Newton step
+    with the exact Hessian, [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y). At a kink (an
+    active constraint with zero multiplier), the result lies between the one-sided derivatives. It is NaN if the minimum is not
+    strict, and meaningless unless the status is CONVERGED.
     """
     leaves, rest = eqx.partition(parameters, eqx.is_inexact_array)
     result = jax.lax.stop_gradient(result)

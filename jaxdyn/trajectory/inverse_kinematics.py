@@ -1,18 +1,10 @@
-"""The pose error of a frame, its Jacobian, and one projected Levenberg-Marquardt step.
+"""Inverse kinematics: projected Levenberg-Marquardt steps on SE(3) within joint limits, from many starts in parallel.
 
-The error consists of six numbers that describe the pose of the frame relative to the target, in the target's axes, with angular
-components first:
-
-    e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m].
-
-A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v), where J_w and J_v are the
-frame's angular and linear Jacobians in the world. The approximation is exact if log(R_d^T R) = 0. The gradient of |e|^2 / 2 is
-nevertheless exact everywhere if the angular weights are equal, because a rotation leaves its own axis unchanged.
-
-The functions scan over the joints; the last axis of their arrays, if present, contains the lanes of a batch
-(`dynamics._lowering`).
-
-Inverse kinematics: Levenberg-Marquardt on SE(3) within joint limits, from many starts in parallel."""
+The error is the frame's pose relative to the target, in the target's axes: e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad,
+m]. A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v) with the frame's angular
+and linear Jacobians in the world, which is exact where log(R_d^T R) = 0. The gradient of |e|^2 / 2 is exact everywhere if the
+angular weights are equal, because a rotation leaves its own axis unchanged.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -49,14 +41,7 @@ Columns = tuple[Array, ...]  # six arrays of shape (n,) or (n, lanes)
 
 
 class Iterate(NamedTuple):
-    """The current iterate of a search.
-
-    Attributes:
-        q: best position so far.
-        error: pose error e at q.
-        damping: mu in lambda = mu |e|^2 / 2.
-        slope: largest entry of the projected gradient at q.
-    """
+    """The best position q of a search, its error e, mu in lambda = mu |e|^2 / 2, and the largest projected gradient entry."""
 
     q: Float[Array, "nq *#lanes"]
     error: Float[Array, "6 *#lanes"]
@@ -137,8 +122,8 @@ def damped_step(
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
     """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of J^T e over these joints.
 
-    A joint at a limit is held if descent would push it beyond the limit; all others are free, and their step is clipped to
-    the limits. The linear system is 6 x 6 for any number of joints.
+    A joint at a limit is held if descent would push it beyond; other steps are clipped to the limits. The system is always 6 x
+    6.
     """
     lower, upper = (spread_over_lanes(x) for x in (lower, upper))
     e = unstack(error)
@@ -172,11 +157,8 @@ def walk_down(
 ) -> Iterate:
     """Iterate `count` times: evaluate the trial, accept it if its error is smaller, adapt the damping, propose a new trial.
 
-    Args:
-        weights: weights w of the components of the error.
-        rows: zeros with the shape of the Jacobian.
-        look: q -> (e, w de/dq).
-        propose: (q, w e, w de/dq, damping) -> (next trial, slope at q).
+    `look` maps q to (e, w de/dq), `propose` (q, w e, w de/dq, damping) to (next trial, slope at q); `rows` are zeros like w
+    de/dq.
     """
 
     def weigh(error: Array) -> Array:
@@ -205,8 +187,6 @@ def walk_down(
     return jax.lax.scan(body, start, None, length=count + 1)[0][0]
 
 
-# -- inverse kinematics
-
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}  # [rad and m]
 BLOCK = 5  # iterations between checks for convergence
 DRAWS = 64  # number of random positions drawn per start; those nearest to the target become the starts
@@ -216,9 +196,8 @@ class InverseKinematics(eqx.Module, Summary):
     """The result of `inverse_kinematics`.
 
     Attributes:
-        q: joint positions [rad or m]; if the pose was not reached, the positions with the smallest error.
-        error: pose error (log(R_d^T R), R_d^T (p - p_d)) of the frame's pose (R, p) at q with respect to the target (R_d, p_d),
-            in the target's axes [rad, m].
+        q: joint positions; if the pose was not reached, those with the smallest error [rad or m].
+        error: (log(R_d^T R), R_d^T (p - p_d)) of the frame's pose (R, p) at q to the target (R_d, p_d) [rad, m].
         status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
         iterations: number of iterations; all starts iterate simultaneously.
         reached: number of starts that had converged when the search ended.
@@ -265,38 +244,31 @@ def inverse_kinematics(
     """Find joint positions q within the limits at which a frame reaches the pose T_d.
 
     Let (R, p) be the pose of the frame, (R_d, p_d) the target pose, and J the Jacobian of the pose error e(q) = (log(R_d^T R),
-    R_d^T (p - p_d)). The error is reduced by projected Levenberg-Marquardt steps: joints that are not held at a limit move by
-    dq = -J^T (J J^T + lambda 1)^-1 e, clipped to the limits. With the damping lambda = mu |e|^2 / 2, convergence is quadratic
-    even at singular poses (Yamashita & Fukushima 2001; Sugihara 2011).
+    R_d^T (p - p_d)). Joints that are not held at a limit move by dq = -J^T (J J^T + lambda 1)^-1 e, clipped to the limits. With
+    lambda = mu |e|^2 / 2, convergence is quadratic even at singular poses (Yamashita & Fukushima 2001; Sugihara 2011).
 
-    The search runs from several starts in parallel. For each start, 64 random positions are drawn within the limits; among all
-    of these, the positions whose poses are nearest to the target become the starts. The search ends when a start has converged;
-    if several have, the solution nearest to the guess is returned. A batch of targets runs until its slowest target has
-    finished, so split large batches with `jax.lax.map(f, targets, batch_size=64)`.
+    For each start, 64 random positions are drawn within the limits; among all of these, those with the nearest poses become the
+    starts. The search ends when a start has converged; of several, the solution nearest to the guess is returned. A batch of
+    targets runs until its slowest target has finished: split large ones with `jax.lax.map(f, targets, batch_size=64)`.
 
-    The positions are differentiable with respect to the target and the chain by the implicit function theorem: joints that are
-    not at a limit move by dq = -J^+ de, the smallest motion that follows the target. Only first derivatives are supported, and
-    they are meaningless unless the status is CONVERGED.
+    The positions have first derivatives by the target and the chain (implicit function theorem): joints that are not at a limit
+    move by dq = -J^+ de, the smallest motion that follows the target. They are meaningless unless the status is CONVERGED.
 
     Args:
-        target: desired pose T_d in the world [m].
+        target: T_d in the world [m].
         frame: name of the link or frame; None: the chain's tip.
-        guess: joint positions of the first start [rad or m]. If several starts converge, the solution nearest to the guess
-            is returned. None: all starts are random, and the solution nearest to the middle of the limits is returned.
+        guess: first start [rad or m]; None: all are random, and the solution nearest to the middle of the limits is returned.
         weights: weights of the components of e, angular before linear, in the target's axes [1/rad, 1/m]. A component with
             weight 0 is free: (0, 0, 0, 1, 1, 1) constrains only the position, and (1, 1, 0, 1, 1, 1) leaves the rotation
             about the target's z axis free.
-        position_limits: lower and upper limit of each coordinate [rad or m], infinite where there is none; None: the limits of
-            the chain, as returned by `coordinate_limits`. Quaternion joints have no limits.
-        starts: number of starts.
-        seed: random seed for the starts. Joints without limits start within half a revolution, or one metre, of zero.
-        tolerance: largest permitted magnitude of each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in
-            float32.
-        max_iterations: maximum number of iterations; all starts iterate simultaneously.
+        position_limits: (lower, upper) of each coordinate [rad or m], infinite where there is none; None: `coordinate_limits`.
+            Quaternion joints have no limits.
+        seed: random seed of the starts. Joints without limits start within half a revolution, or one metre, of zero.
+        tolerance: largest magnitude of each component of e that is not free [rad, m]; None: 1e-9, or 1e-5 in float32.
 
     Returns:
-        The best positions found. The status UNREACHABLE means that no start converged. This does not prove that the pose is out
-        of reach, but it is rare for poses that the arm can reach.
+        The best positions found. The status UNREACHABLE means that no start converged, which is rare for poses that the arm can
+        reach, but no proof that it cannot.
 
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is
@@ -436,9 +408,8 @@ def _starts(
 ) -> Array:
     """Start positions (starts, nq) within the limits; the first is the guess if there is one.
 
-    The other starts are the random positions whose poses are nearest to the target, that is, those with the smallest |w_v (p -
-    p_d)|^2 + w_w^2 (3 - tr R_d^T R). Here, w_v contains the linear weights, and w_w^2 is the mean squared angular weight. The
-    random positions do not depend on the target, so their poses are computed only once for a batch of targets.
+    The others are the random positions with the smallest |w_v (p - p_d)|^2 + w_w^2 (3 - tr R_d^T R), where w_w^2 is the mean
+    squared angular weight. They do not depend on the target, so their poses are computed only once for a batch of targets.
     """
     dtype, count = target.dtype, starts * DRAWS
     lower, upper = _finite(chain, limits)

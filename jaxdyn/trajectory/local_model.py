@@ -41,12 +41,9 @@ HEAVIEST = 1e8  # largest weight
 
 
 class Penalty(NamedTuple):
-    """Multipliers and weight of all constraints except torque limits.
+    """Multipliers and weight rho of all constraints, equalities first, at the knots and at the end; torque limits are apart.
 
-    Attributes:
-        multipliers: multipliers of the constraints at knots 0 ... N and of the terminal constraints, equalities first.
-        weight: penalty weight rho.
-        counted: 1 for enforced constraints; 0 for state constraints at the first knot and torque constraints at the last knot.
+    `counted` is 0 for state constraints at the first knot and torque constraints at the last knot, which are not enforced.
     """
 
     multipliers: tuple[Float[Array, "knots k"], Float[Array, " l"]]
@@ -55,10 +52,7 @@ class Penalty(NamedTuple):
 
 
 class Values(eqx.Module):
-    """Values of the constraints at every knot, and of the terminal constraints.
-
-    Equalities come first in both arrays; `equalities` contains the number of equalities in each array.
-    """
+    """Values of the constraints at every knot and at the end; the first `equalities` of each are equalities."""
 
     running: Float[Array, "knots k"]
     terminal: Float[Array, " l"]
@@ -71,13 +65,7 @@ class Values(eqx.Module):
 
 
 class Violation(NamedTuple):
-    """The constraint violation of a trajectory, and the multipliers of the next round.
-
-    Attributes:
-        multipliers: m + rho c for equalities, max(0, m + rho c) for inequalities.
-        largest: largest violation: |c| for equalities, the positive part of c for inequalities.
-        complementarity: largest product of an inequality's multiplier and slack.
-    """
+    """The multipliers of the next round, the largest violation, and the largest product of a multiplier and a slack."""
 
     multipliers: tuple[Array, Array]
     largest: Float[Array, ""]
@@ -153,10 +141,7 @@ def _is_equality(values: Array, count: int) -> Array:
 
 
 def updated(penalty: Penalty, found: Violation, before: Float[Array, ""]) -> Penalty:
-    """The penalty for the next round, with new multipliers.
-
-    The weight is multiplied by 10 if the violation is more than a quarter of its previous value.
-    """
+    """The penalty of the next round; a violation above a quarter of the previous one multiplies the weight by 10."""
     slow = found.largest > 0.25 * before
     weight = jnp.where(slow, jnp.minimum(penalty.weight * GROWTH, HEAVIEST), penalty.weight)
     return penalty._replace(multipliers=found.multipliers, weight=weight)
@@ -218,14 +203,10 @@ def linearised(
     duals: Float[Array, "knots n"] | None = None,
     dynamics: Steps | None = None,
 ) -> LinearQuadratic:
-    """The linear-quadratic problem around a trajectory, in terms of the displacements (dq, dv) of states and dtau of torques.
+    """The linear-quadratic problem in the displacements (dq, dv) of states and dtau of torques around a trajectory.
 
-    If a cost depends on the previous torques, their displacements are appended to the state (dq, dv).
-
-    Args:
-        gaps: gaps step(x_k, tau_k) - x_{k+1} between the knots.
-        duals: multipliers of the dynamics, for the Hessian of the Lagrangian; None: use the Gauss-Newton Hessian.
-        dynamics: linearised dynamics, if already known.
+    If a cost depends on the previous torques, their displacements are appended to the state. With the multipliers `duals` of
+    the dynamics, the Hessian is that of the Lagrangian instead of Gauss-Newton's.
     """
     knots, last = _of_knots(problem, trajectory)
     parts = (jnp.zeros_like(trajectory.v[0]),) * (4 if problem.has_torque_rate else 3)
@@ -269,15 +250,7 @@ def linear_steps(
     gaps: Float[Array, "steps n"],
     accelerations: Float[Array, "steps nv"] | None = None,
 ) -> Steps:
-    """The linearised steps along a trajectory.
-
-    Args:
-        problem: problem that defines the robot, time step and integration method.
-        trajectory: trajectory around which the steps are linearised.
-        gaps: offsets of the linearised steps.
-        accelerations: accelerations at the knots, if known; an Euler step's acceleration is its change of velocity divided by
-            dt.
-    """
+    """The linearised steps, with offsets `gaps`; known accelerations (of an Euler step, dv / dt) save computing them."""
     x = trajectory
     if is_ordinary(problem.chain) and problem.method == EULER[0] and not problem.has_torque_rate:
         one = lambda q, v, tau, qdd: velocity_slopes(problem, q, v, tau, qdd)
@@ -308,8 +281,8 @@ def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Arr
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
     """[Hessian, gradient] of 1/2 |residual|^2 + scalar.
 
-    If `exact` is None, the Hessian is the Gauss-Newton Hessian plus the positive semidefinite part of the Hessian of `scalar`.
-    Otherwise, it is the exact Hessian plus the symmetrised Jacobian of the function `exact`.
+    Without `exact`, the Gauss-Newton Hessian plus the positive semidefinite part of the scalar's; with it, the exact Hessian
+    plus the symmetrised Jacobian of the function `exact`.
     """
     with_scalar = any(not cost.has_residual for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
@@ -354,10 +327,7 @@ def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
 def dynamics_jacobian(
     problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> Float[Array, "n w"]:
-    """The Jacobian [A, B] of a step.
-
-    The Jacobian is analytic for Euler methods and chains of ordinary joints; otherwise, `jax.jacfwd` differentiates `step`.
-    """
+    """The Jacobian [A, B] of a step: analytic for Euler steps of ordinary joints, by `jax.jacfwd` otherwise."""
     chain, dt, nv = problem.chain, problem.dt, problem.chain.nv
     eye = jnp.eye(nv, dtype=q.dtype)
     if is_ordinary(chain) and problem.method in EULER:
@@ -387,10 +357,7 @@ def velocity_slopes(
     tau: Float[Array, " nv"],
     qdd: Float[Array, " nv"] | None = None,
 ) -> Float[Array, "nv w"]:
-    """Analytic derivatives of the velocities after an Euler step of ordinary joints with respect to (q, v, tau).
-
-    Passing the accelerations `qdd`, if they are known, avoids recomputing them.
-    """
+    """Derivatives of the velocities after an Euler step of ordinary joints with respect to (q, v, tau); qdd if known."""
     chain, dt = problem.chain, problem.dt
     if qdd is None or chain.transmission is not None:
         of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
@@ -406,10 +373,7 @@ def velocity_slopes(
 
 
 def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, "steps n"]:
-    """The gaps step(x_k, tau_k) - x_{k+1}.
-
-    If the previous torques are part of the state, their gaps are zero.
-    """
+    """The gaps step(x_k, tau_k) - x_{k+1}; zero for previous torques that are part of the state."""
     x = trajectory
 
     def one(knot):

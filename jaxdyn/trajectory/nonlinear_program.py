@@ -29,10 +29,9 @@ from jaxtyping import Array, Bool, Float
 
 
 class Pivot(NamedTuple):
-    """Factors of a block: L^-1, L^-1 D^T, C^-1, rho and delta.
+    """Factors L^-1, L^-1 D^T, C^-1, rho and delta of a block, NaN if a factorisation fails.
 
-    L and C are the Cholesky factors of P + rho D^T D = L L^T and (1 - rho delta) D (L L^T)^-1 D^T + delta I = C C^T. All
-    factors are NaN if a factorisation fails.
+    P + rho D^T D = L L^T and (1 - rho delta) D (L L^T)^-1 D^T + delta I = C C^T.
     """
 
     root: Float[Array, "*stages n n"]
@@ -67,10 +66,7 @@ def block_backward(
 
 
 class StageFactors(NamedTuple):
-    """Factors of stages 0 ... N - 1, stacked, and of the last stage.
-
-    `right` contains the Jacobian R of each stage's rows with respect to the next stage's z.
-    """
+    """Factors of the stages; `right` is the Jacobian R of each stage's rows with respect to the next stage's z."""
 
     stages: Pivot
     right: Float[Array, "N m n"]
@@ -134,17 +130,11 @@ def _inverse_root(matrix: Array) -> Array:
     return solve_triangular(lower, jnp.eye(len(matrix), dtype=matrix.dtype), lower=True)
 
 
-# -- program
-
 Function = Callable[[Array], Array]
 
 
 class Program(eqx.Module):
-    """A nonlinear program in a vector x. Derivatives with respect to fixed entries of x (`free` = 0) are zero.
-
-    Attributes:
-        pinned: True for entries of g that must be zero, because they are two limits with nothing in between; None: no entry.
-    """
+    """A nonlinear program in x; derivatives by fixed entries (`free` = 0) are zero, and `pinned` entries of g must be zero."""
 
     pinned: Bool[Array, " r"] | None = eqx.field(default=None, kw_only=True)
 
@@ -198,11 +188,7 @@ class Program(eqx.Module):
 
 
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
-    """The parameter rho of `elimination`, from the largest entries of W and of the Jacobian of the equalities.
-
-    The value is large enough to outweigh negative curvature of W across the constraints, and small enough to preserve
-    precision.
-    """
+    """The rho that outweighs negative curvature of W across the constraints without losing precision."""
     size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
     return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
 
@@ -243,13 +229,7 @@ def with_slopes(function: Callable) -> Callable:
 
 
 class Inner(NamedTuple):
-    """Intermediate values u(z), and the Jacobian that maps derivatives with respect to u to derivatives with respect to z.
-
-    Attributes:
-        value: z -> u.
-        jacobian: z -> du/dz.
-        exact: True to include second derivatives of u in Hessians, False to omit them (Gauss-Newton).
-    """
+    """Intermediate values u(z) and their Jacobian; `exact`: Hessians include their second derivatives."""
 
     value: Function
     jacobian: Function
@@ -284,13 +264,7 @@ class DenseLinearisation(eqx.Module):
 
 
 class DenseProgram(Program):
-    """A program defined by functions of up to a few hundred unknowns x, with dense matrices and exact derivatives from JAX.
-
-    Attributes:
-        objective: function x -> f(x).
-        equality: function x -> c(x).
-        inequality: function x -> g(x).
-    """
+    """A program of functions of up to a few hundred unknowns, with dense matrices and exact derivatives from JAX."""
 
     objective: Function
     equality: Function

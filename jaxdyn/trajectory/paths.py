@@ -1,21 +1,8 @@
-"""Paths in joint space, q(s) with s from 0 to 1, and the dynamics along them.
+"""Paths and their timing: point-to-point motions, time scalings, and time-optimal motion along a given path.
 
-Feasible speeds along a path: linear programs in two unknowns, solved by eliminating one of them.
-
-The path parameter s is discretised on a grid with spacing d. Let x = s'^2, and let u = s'' be constant between grid points, so
-that x_{i+1} = x_i + 2 d u. Torque and acceleration limits are linear inequalities lo <= a u + b x <= hi ("bands"), imposed at
-both ends of each grid interval, with signs chosen so that a >= 0.
-
-Eliminating u from the upper limit of a band k and the lower limit of a band l leaves (a_l b_k - a_k b_l) x <= a_l hi_k - a_k
-lo_l. All pairs of bands together define the feasible interval of x (Fourier-Motzkin elimination). The method never divides by
-a, which is zero at singular points.
-
-Point-to-point motions: a path s -> q(s) or s -> T(s), and a time scaling t -> s(t) (Lynch & Park 2017, ch. 9).
-
-A time scaling is a function s = sigma(u) of the elapsed fraction u = t / T of the duration T, with sigma(0) = 0 and sigma(1)
-= 1. JAX computes its derivatives, so any user-defined function works.
-
-Time-optimal motion along a given path within limits on torque, velocity and acceleration."""
+A path is a function s -> q(s), s from 0 to 1. A time scaling is a function s = sigma(u) of the elapsed fraction u = t / T of
+the duration T, with sigma(0) = 0 and sigma(1) = 1; JAX computes its derivatives (Lynch & Park 2017, ch. 9).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -42,12 +29,7 @@ Path = Callable[[Array], Array]  # s () -> q (nq,)
 
 
 class SplinePath(eqx.Module):
-    """A twice continuously differentiable path s -> q, represented by a cubic spline; created by `spline_path`.
-
-    Attributes:
-        knots: s at the waypoints, from 0 to 1.
-        coefficients: coefficients of 1, h, h^2 and h^3 for every piece, where h = s - knot [rad or m].
-    """
+    """A cubic spline s -> q: `knots` from 0 to 1, and coefficients of 1, h, h^2 and h^3 with h = s - knot for every piece."""
 
     knots: Float[Array, " k"]
     coefficients: Float[Array, "pieces 4 n"]
@@ -66,13 +48,12 @@ def spline_path(
 ) -> SplinePath:
     """The natural cubic spline through waypoints, with q'' continuous everywhere and zero at both ends.
 
-    The second derivatives at the knots are the solution of a tridiagonal system (de Boor 2001, ch. IV). The path is
-    differentiable with respect to the waypoints.
+    The second derivatives at the knots solve a tridiagonal system (de Boor 2001, ch. IV). Differentiable by the waypoints.
 
     Args:
         waypoints: at least two positions, in order [rad or m].
-        knots: s at the waypoints, increasing from 0 to 1. None: the spacing is proportional to the square root of the
-            distance between waypoints (centripetal parametrisation, Lee 1989), to avoid overshoot between close waypoints.
+        knots: s at the waypoints, increasing from 0 to 1; None: spaced by the square root of the distance between waypoints
+            (centripetal parametrisation, Lee 1989), to avoid overshoot between close waypoints.
 
     Raises:
         TrajectoryError: there are fewer than two waypoints, successive waypoints are equal (with the default knots), or
@@ -123,15 +104,12 @@ def with_derivatives(path: Path, s: Float[Array, ""]) -> tuple[Array, Array, Arr
 
 
 class PathDynamics(NamedTuple):
-    """Position, its derivatives with respect to s, and the coefficients of the torque m s'' + c s'^2 + g along a path.
+    """q and its derivatives by s along a path, and the coefficients of the torque m s'' + c s'^2 + g.
 
     Attributes:
-        q: positions [rad or m].
-        slope: q' = dq/ds [rad or m].
-        curvature: q'' = d2q/ds2 [rad or m].
-        inertia: m = M(q) q' [kg m^2 or kg m].
-        centrifugal: c = M(q) q'' + C(q, q') q' [kg m^2 or kg m].
-        gravity: g, the gravity torque plus the torque of joint springs [N m or N].
+        inertia: m = M(q) q'.
+        centrifugal: c = M(q) q'' + C(q, q') q'.
+        gravity: g, the gravity torque plus the torque of joint springs.
     """
 
     q: Float[Array, "points n"]
@@ -146,8 +124,8 @@ class PathDynamics(NamedTuple):
 def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathDynamics:
     """The dynamics of a robot constrained to a path: tau = m(s) s'' + c(s) s'^2 + g(s), without friction.
 
-    The equation follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq.
-    9.34). Cost: three evaluations of inverse dynamics per point.
+    It follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
+    Cost: three evaluations of inverse dynamics per point.
 
     Raises:
         TrajectoryError: the robot has quaternion joints, or the path does not return q of shape (nv,).
@@ -174,12 +152,7 @@ def joint_limits(
     acceleration: Float[Array, " nv"] | None,
     torque: Float[Array, "nv 2"] | None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, "nv 2"]]:
-    """The limits on velocities, accelerations and torques as arrays, infinite where there are none.
-
-    Raises:
-        TrajectoryError: limits have the wrong shape, are not positive, or contradict each other; or velocity or torque limits
-            are missing for a robot with coupled or quaternion joints, whose joint limits do not apply to its coordinates.
-    """
+    """Limits on velocities, accelerations and torques as arrays, infinite where there are none; checked (TrajectoryError)."""
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):
         raise TrajectoryError(
@@ -205,8 +178,6 @@ def joint_limits(
             raise TrajectoryError(f"the {name} limit of coordinate {k} is {why}: {values[k]}")
     return speed, push, effort
 
-
-# -- intervals
 
 FAR = 1e9  # substitute for an infinite limit
 
@@ -247,10 +218,7 @@ def bands_of(
 
 
 def _half_lines(p: Array, r: Array, scale: Array, axes: int | tuple[int, ...]) -> tuple[Array, Array]:
-    """The interval of x in which p x <= r holds for all entries along the given axes.
-
-    The result is the empty interval (FAR, -FAR) if p = 0 > r for some entry.
-    """
+    """The interval of x with p x <= r for all entries along the axes; empty, (FAR, -FAR), if p = 0 > r for some entry."""
     tolerance = 32 * jnp.finfo(p.dtype).eps
     flat = jnp.abs(p) <= tolerance * scale
     bound = r / jnp.where(flat, jnp.ones_like(p), p)
@@ -276,15 +244,9 @@ def controllable_speeds(
     last: Float[Array, ""],
     step: Float[Array, ""],
 ) -> tuple[Float[Array, "points 2"], Bool[Array, " points"]]:
-    """The interval of x from which the end can be reached within the limits, computed backward from the end.
+    """(low, high) of x at every point from which the end can be reached, computed backward, and the mask of empty intervals.
 
-    Args:
-        largest: upper bounds on x from the velocity limits.
-        last: x at the end.
-        step: grid spacing d.
-
-    Returns:
-        (low, high) at every point, both zero if the interval is empty, and the mask of empty intervals.
+    `largest` bounds x by the velocity limits, `last` is x at the end, and `step` the grid spacing d.
     """
     rounding = 64 * jnp.finfo(last.dtype).eps
 
@@ -327,20 +289,12 @@ def fastest_speeds(
     return jnp.concatenate([first[None], x]), u
 
 
-# -- scaling
-
 Scaling = Callable[[Array], Array]
 Duration = float | Float[Array, ""]
 
 
 class JointMotion(NamedTuple):
-    """A motion in joint space, one row per time.
-
-    Attributes:
-        q: positions [rad or m].
-        qd: velocities [rad/s or m/s].
-        qdd: accelerations [rad/s^2 or m/s^2].
-    """
+    """A motion in joint space, one row per time: q [rad or m], qd [rad/s or m/s] and qdd [rad/s^2 or m/s^2]."""
 
     q: Float[Array, "times nq"]
     qd: Float[Array, "times nv"]
@@ -362,18 +316,12 @@ class PoseMotion(NamedTuple):
 
 
 def cubic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
-    """Cubic time scaling 3 u^2 - 2 u^3: at rest at both ends, where the acceleration is discontinuous.
-
-    For T = 1, the largest speed is 3/2, and the largest acceleration is 6.
-    """
+    """3 u^2 - 2 u^3: at rest at both ends, where the acceleration jumps; for T = 1, speed <= 3/2, acceleration <= 6."""
     return u * u * (3 - 2 * u)
 
 
 def quintic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
-    """Quintic time scaling 10 u^3 - 15 u^4 + 6 u^5: at rest with zero acceleration at both ends.
-
-    For T = 1, the largest speed is 15/8, and the largest acceleration is 10/sqrt(3).
-    """
+    """10 u^3 - 15 u^4 + 6 u^5: zero speed and acceleration at both ends; for T = 1, at most 15/8 and 10/sqrt(3)."""
     return u * u * u * (10 + u * (6 * u - 15))
 
 
@@ -383,9 +331,8 @@ def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 
     For T = 1, the largest speed is 1 / (1 - ramp), and the acceleration in the outer phases is 1 / (ramp (1 - ramp)).
 
     Args:
-        ramp: duration of each outer phase as a fraction of T, above 0 and up to 1/2. With 1/2, the speed profile is triangular
-            ("bang-bang" acceleration), which is the fastest under an acceleration limit alone. To choose another ramp, pass,
-            for example, `functools.partial(trapezoidal_scaling, ramp=0.2)` as the time scaling.
+        ramp: duration of each outer phase as a fraction of T, above 0 and up to 1/2, the fastest under an acceleration limit
+            alone. Pass another one as `functools.partial(trapezoidal_scaling, ramp=0.2)`.
 
     Raises:
         TrajectoryError: `ramp` is 0 or less, or greater than 1/2.
@@ -402,19 +349,16 @@ def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 
 def shortest_trapezoid(
     distance: Float[Array, " nv"], speed: Float[Array, " nv"], acceleration: Float[Array, " nv"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Duration T and ramp of the fastest trapezoidal motion along a straight line in joint space, in closed form.
+    """Duration T [s] and ramp of the fastest trapezoidal motion along a straight line in joint space, in closed form.
 
     The limits of all joints imply |s'| <= v = min(speed / |distance|) and |s''| <= a = min(acceleration / |distance|). If v^2 <
     a, the motion reaches the speed limit, with T = 1/v + v/a and ramp v / (a T). Otherwise, T = 2 / sqrt(a), and the ramp is
-    1/2 (Lynch & Park 2017, sec. 9.2.2).
+    1/2 (Lynch & Park 2017, sec. 9.2.2). If all distances are zero, they are 0 and 1/2.
 
     Args:
         distance: q_1 - q_0 [rad or m].
         speed: largest |qd| of each joint [rad/s or m/s]; may be infinite.
         acceleration: largest |qdd| of each joint [rad/s^2 or m/s^2]; finite.
-
-    Returns:
-        The duration T [s] and the ramp; 0 and 1/2 if all distances are zero.
     """
     size = jnp.abs(distance)
     moves = size > 0
@@ -451,17 +395,10 @@ def joint_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> JointMotion:
-    """Motion along a straight line in joint space, q(s) = q_0 + s (q_1 - q_0), with a given time scaling s(t).
+    """Motion along a straight line in joint space, q(s) = q_0 + s (q_1 - q_0), with a time scaling s(t), in duration T [s].
 
-    For robots with quaternion joints, the line generalises to q(s) = integrate(chain, q_0, s difference(chain, q_0, q_1)):
-    spherical joints rotate about a fixed axis, and free joints follow a screw motion.
-
-    Args:
-        start: start position q_0 [rad or m].
-        goal: goal position q_1 [rad or m].
-        duration: duration T [s].
-        t: times [s]; before 0 and after T, the robot is at rest.
-        scaling: `cubic_scaling`, `quintic_scaling`, `trapezoidal_scaling`, or a user-defined function.
+    With quaternion joints, the line is q(s) = integrate(chain, q_0, s difference(chain, q_0, q_1)): spherical joints rotate
+    about a fixed axis, and free joints follow a screw motion. At times t [s] before 0 and after T, the robot is at rest.
     """
     way = difference(chain, start, goal)
     return JointMotion(*_along(scaling, duration, t, way, lambda x: integrate(chain, start, x)))
@@ -483,9 +420,8 @@ def screw_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> PoseMotion:
-    """Screw motion between two poses, T(s) = T_0 exp([S] s) with S = log(T_0^-1 T_1) (Lynch & Park 2017, eq. 9.6).
-
-    `start` and `goal` are poses in the world [m]; for the other arguments, see `joint_motion`.
+    """Screw motion between two poses in the world [m], T(s) = T_0 exp([S] s) with S = log(T_0^-1 T_1) (Lynch & Park 2017,
+    eq. 9.6); otherwise as `joint_motion`.
     """
     screw = pose_log(pose_inverse(start) @ goal)
     return PoseMotion(*_along(scaling, duration, t, screw, lambda x: start @ pose_exp(x)))
@@ -501,8 +437,7 @@ def cartesian_motion(
 ) -> PoseMotion:
     """Motion of a frame whose origin follows a straight line while it rotates about a fixed axis, R(s) = R_0 exp([w] s).
 
-    The translation and the rotation are independent of each other (Lynch & Park 2017, eqs. 9.7 and 9.8). `start` and `goal` are
-    poses in the world [m]; for the other arguments, see `joint_motion`.
+    Translation and rotation are independent (Lynch & Park 2017, eqs. 9.7 and 9.8); otherwise as `screw_motion`.
     """
     turn = rotation_log(start[:3, :3].T @ goal[:3, :3])
     way = goal[:3, 3] - start[:3, 3]
@@ -528,22 +463,14 @@ def shortest_duration(
     torque_limits: Float[Array, "nv 2"] | None = None,
     samples: int = 201,
 ) -> Float[Array, ""]:
-    """The shortest duration T for which a motion along a path with a given time scaling satisfies the limits.
+    """The shortest duration T [s] for which a motion along a path with a given time scaling satisfies the limits.
 
-    The path q(s) is defined for s from 0 to 1. The velocity is q' sigma' / T, and the torque is (m sigma'' + c sigma'^2) / T^2
-    + g (see `path_dynamics`). Therefore, every limit at every sample bounds 1/T or 1/T^2, and the tightest bound determines T
-    in closed form. Friction is ignored.
+    The velocity is q' sigma' / T, and the torque is (m sigma'' + c sigma'^2) / T^2 + g (see `path_dynamics`), so that every
+    limit at every sample bounds 1/T or 1/T^2. T is infinite if the static torque alone exceeds its limits. Friction is ignored.
 
     Args:
-        path: function s -> q [rad or m], differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
-        scaling: time scaling s = sigma(t / T).
-        velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
-        acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
-        torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
+        path, velocity_limits, acceleration_limits, torque_limits: as for `time_optimal_path`.
         samples: number of grid points; between them, limits are exceeded by at most O(1 / samples^2) if sigma is smooth.
-
-    Returns:
-        The duration T [s]; infinite if the static torque alone exceeds its limits.
 
     Raises:
         TrajectoryError: limits are missing, contradictory or of the wrong shape, or the robot has quaternion joints.
@@ -565,8 +492,6 @@ def shortest_duration(
     return jnp.maximum(rate.max(), jnp.sqrt(square))
 
 
-# -- timing
-
 FASTEST = 3e4  # upper bound on s' where velocity limits impose none [1/s]
 
 
@@ -574,16 +499,12 @@ class PathTiming(eqx.Module):
     """A timed path on a grid of s; s'' is constant within each interval.
 
     Attributes:
-        s: grid of the path parameter, from 0 to 1.
         t: times [s]; infinite beyond `stuck_at`.
         speed: s' at each point [1/s].
         acceleration: s'' from each point to the next [1/s^2].
-        q: positions [rad or m].
-        qd: velocities [rad/s or m/s].
-        qdd: accelerations [rad/s^2 or m/s^2], with the s'' of the interval after each point, or of the last interval at the
-            last point.
+        qdd: accelerations with the s'' of the interval after each point (at the end, before it).
         tau: torques for these accelerations, including friction and springs [N m or N].
-        controllable: lower and upper bounds on s' between which the end can be reached within the limits [1/s].
+        controllable: bounds on s' between which the end can be reached within the limits [1/s].
         speed_limit: largest s' for which some s'' satisfies the limits [1/s].
         status: a `Status` as an integer: CONVERGED, INFEASIBLE or NOT_FINITE.
         stuck_at: smallest s from which the path cannot be followed to its end, if INFEASIBLE; otherwise infinite.
@@ -636,32 +557,28 @@ def time_optimal_path(
 ) -> PathTiming:
     """The time-optimal motion along a path q(s), s from 0 to 1, within limits on torque, velocity and acceleration.
 
-    The problem, posed by Bobrow, Dubowsky & Gibson (1985), is solved by reachability analysis (Pham & Pham 2018). A backward
-    pass computes the intervals of s'^2 from which the end can be reached, and a forward pass selects the largest s'' that keeps
-    s'^2 in these intervals. Because the torque is m(s) s'' + c(s) s'^2 + g(s), each grid point requires only linear programs in
-    two unknowns, which are solved in closed form.
+    The problem of Bobrow, Dubowsky & Gibson (1985) is solved by reachability analysis (Pham & Pham 2018). A backward pass
+    computes the intervals of s'^2 from which the end can be reached, and a forward pass selects the largest s'' that keeps s'^2
+    in them. Because the torque is m(s) s'' + c(s) s'^2 + g(s), each grid point needs only linear programs in two unknowns, in
+    closed form.
 
-    Limits are satisfied at both ends of every grid interval and exceeded by at most O(1 / points^2) in between. The duration
-    exceeds the optimum by O(1 / points). The cost is O(points n^2) for n joints.
-
-    Friction is not linear in s'^2 and s'', so the problem with friction is solved in rounds. The first round ignores friction,
-    and each further round evaluates it at the speeds of the previous round. With each round, the remaining error is multiplied
-    by approximately the ratio of viscous friction to inertial torque.
+    Limits hold at both ends of every grid interval and are exceeded by at most O(1 / points^2) in between. The duration exceeds
+    the optimum by O(1 / points). The cost is O(points n^2) for n joints. Friction is not linear in s'^2 and s'': the first
+    round ignores it, and each further round takes it at the speeds of the previous round, which multiplies the remaining error
+    by about the ratio of viscous friction to inertial torque.
 
     Args:
-        path: function s -> q [rad or m], twice differentiable by JAX: `spline_path`, `straight_path`, or a user-defined
-            function.
+        path: s -> q [rad or m], twice differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
         velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
         acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
         torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
         start_speed: value of s' at the start [1/s].
         end_speed: value of s' at the end [1/s].
-        points: number of grid points.
-        friction_rounds: number of additional rounds, with friction; skipped if the chain is known to have no friction.
+        friction_rounds: number of further rounds; none if the chain is known to have no friction.
 
     Returns:
-        The times, motion and torques on the grid. The status is INFEASIBLE if the path cannot be followed, for example because
-        gravity alone exceeds the torque limits. In that case, the motion ends at `stuck_at`, and later times are infinite.
+        Times, motion and torques on the grid. If the path cannot be followed, for example because gravity alone exceeds the
+        torque limits, the status is INFEASIBLE, the motion ends at `stuck_at`, and later times are infinite.
 
     Raises:
         TrajectoryError: limits are missing, contradictory or of the wrong shape; `points` is less than 3; a speed or
@@ -750,10 +667,7 @@ def _is_frictionless(chain: Chain) -> bool:
 
 @checked
 def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> JointMotion:
-    """Positions, velocities and accelerations of a timed path at times t [s]; at rest before its start and after its end.
-
-    Between grid points, s'' is constant, so s(t) is computed exactly.
-    """
+    """The motion of a timed path at times t [s], at rest before and after; exact, as s'' is constant between grid points."""
     k = jnp.clip(jnp.searchsorted(timing.t, t, side="right") - 1, 0, len(timing.t) - 2)
     late = jnp.clip(t - timing.t[k], 0, timing.t[k + 1] - timing.t[k])
     inside = (t >= 0) & (t <= timing.duration)

@@ -1,8 +1,4 @@
-"""One step of an optax optimiser, shared by the gradient-based solvers.
-
-Files with the progress of a policy optimisation: a line of JSON, followed by arrays in NumPy's format.
-
-Optimisation of policies by gradient descent through many parallel rollouts, each with its own robot and initial state."""
+"""Optimisation of policies by gradient descent through many parallel rollouts, each with its own robot and initial state."""
 
 import functools
 import io
@@ -48,12 +44,7 @@ def supported(optimiser: Any) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> Any:
-    """Adam with gradient clipping: `optax.clip_by_global_norm` followed by `optax.adam`, suited to many unknowns.
-
-    Args:
-        learning_rate: a number or an optax schedule.
-        clip: maximum norm of the gradient.
-    """
+    """Adam (`learning_rate`: a number or an optax schedule) on gradients clipped to the norm `clip`, for many unknowns."""
     import optax
 
     return optax.chain(optax.clip_by_global_norm(clip), optax.adam(learning_rate))
@@ -86,18 +77,12 @@ def descend(
     return jax.tree.map(lambda x, d: x + (scale * d).astype(x.dtype), unknowns, change), state
 
 
-# -- policy file
-
 Tree = TypeVar("Tree", bound=PyTree)
 FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, whose checksum covers only the arrays, is still readable
 
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
-    """Write the arrays and the history to the file atomically.
-
-    Raises:
-        TrajectoryError: the file cannot be written; an existing file is left unchanged.
-    """
+    """Write arrays and history to the file atomically; on TrajectoryError, an existing file is unchanged."""
     body = io.BytesIO()
     for leaf in jax.tree.leaves(carry):
         np.save(body, np.asarray(leaf), allow_pickle=False)
@@ -114,11 +99,7 @@ def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[st
 
 
 def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, list[float]], int]:
-    """Read the arrays (with the structure of `like`), the history, and the number of consecutive non-finite updates.
-
-    Raises:
-        TrajectoryError: the file cannot be read, is damaged, or does not contain the progress of this optimisation.
-    """
+    """Read arrays (structured like `like`), history and number of failures; TrajectoryError if it is not this progress."""
     name = os.fspath(path)
     first, _, content = read_bytes(path, "file with the progress", TrajectoryError).partition(b"\n")
     try:
@@ -147,8 +128,6 @@ def _shapes(tree: PyTree) -> list[list]:
     return [[list(jnp.shape(x)), str(jnp.asarray(x).dtype)] for x in jax.tree.leaves(tree)]
 
 
-# -- policy
-
 Policy = Callable[[Array, Array, Array], Array]
 _ADVICE = "so the cost means little: start from a policy that keeps the robot slow, limit the torques, or shorten dt"
 _BACK = 20  # maximum number of consecutive updates without a finite gradient
@@ -163,8 +142,7 @@ class PolicyOptimisation(NamedTuple):
         costs: cost of each rollout under this policy.
         updates: number of updates, including those of earlier runs that used the same file.
         finite: False if the optimisation ended because no policy near the best one had a finite gradient.
-        history: values at every update: "cost" (mean over the batch), "gradient" (norm of the gradient) and "stopped" (fraction
-            of rollouts that diverged).
+        history: "cost" (mean over the batch), "gradient" (its norm) and "stopped" (fraction that diverged) of every update.
         stopped: fraction of rollouts that diverge under this policy; their costs say nothing.
     """
 
@@ -199,9 +177,9 @@ class PolicySettings(NamedTuple):
     Attributes:
         seed: seed for the random choice of batches.
         checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
-        speed_bound: largest permitted entry of |v|; a rollout that exceeds it is frozen [rad/s or m/s].
+        speed_bound: largest entry of |v|; a rollout that exceeds it is frozen [rad/s or m/s].
         save_every: number of updates between saves.
-        progress: function called after every update with ("optimising", updates done, total number of updates).
+        progress: called after every update with ("optimising", updates done, total number of updates).
     """
 
     seed: int = 0
@@ -243,34 +221,28 @@ def optimise_policy(
 ) -> PolicyOptimisation:
     """Find the policy tau = policy(t, q, v) [N m] with the lowest mean cost over many rollouts, by gradient descent.
 
-    The objective is the mean of sum_k dt l(knot_k) + l_N(knot_N) over all rollouts b. Here, l is the sum of the running costs,
-    and l_N is the sum of the terminal costs. Each rollout is a simulation x_{k+1} = step(chain_b, x_k, tau_k) with torques
-    clipped to the problem's limits. The gradient of the objective with respect to the policy's arrays is computed by
-    backpropagation through time (analytic policy gradient).
+    The objective is the mean of sum_k dt l(knot_k) + l_N(knot_N) over all rollouts b, with the sums l and l_N of running and
+    terminal costs, where x_{k+1} = step(chain_b, x_k, tau_k) with torques clipped to the problem's limits. Its gradient by the
+    policy's arrays is computed by backpropagation through time (analytic policy gradient; Freeman et al. 2021, Brax).
 
-    The policy is an Equinox module, for example `equinox.nn.MLP` or a module with feedback gains. All its floating-point arrays
-    are trained; to keep an array constant, apply `jax.lax.stop_gradient` to it in the policy.
+    The policy is an Equinox module, for example `equinox.nn.MLP`. All its floating-point arrays are trained; to keep one
+    constant, apply `jax.lax.stop_gradient` to it in the policy.
 
     A rollout diverges if its state becomes non-finite or its speed exceeds `settings.speed_bound`. It is then frozen at its
-    last valid state, which keeps its cost and gradient finite; history["stopped"] records the fraction of such rollouts, and
-    the result's message states it. If the
-    cost or the gradient of an update is not finite, the update is discarded, the optimisation returns to the best policy so
-    far, and all further steps are halved.
+    last valid state, which keeps its cost and gradient finite. If the cost or gradient of an update is not finite, the update
+    is discarded, the optimisation returns to the best policy so far, and all further steps are halved.
 
     Args:
         policy: policy to optimise, called as in `rollout`; it must be stateless.
-        problem: problem that defines the horizon, costs, torque limits, integration method and, unless `chains` is given, the
-            robot of all rollouts. Constraints are not supported; express them as costs.
+        problem: horizon, costs, torque limits, integration method and, unless `chains` is given, the robot. Constraints are not
+            supported; express them as costs.
         q0: initial position of each rollout [rad or m].
         v0: initial velocity of each rollout [rad/s or m/s].
-        chains: robots of the rollouts (domain randomisation), as one chain with a batch axis on the leaves that differ; None:
-            the problem's robot.
+        chains: robots of the rollouts (domain randomisation): one chain with a batch axis on the leaves that differ.
         updates: total number of updates, including those of earlier runs that used the same file.
         batch: number of rollouts per update, drawn without replacement; None: all of them.
         optimiser: an `optax.GradientTransformation`, with or without a line search; None: `clipped_adam()`.
-        file: file to which progress is saved periodically and at the end, by atomic writes. If the file exists, the
-            optimisation resumes from it; the results are bit-identical to those of an uninterrupted run.
-        settings: further settings; None: the defaults.
+        file: progress is saved there by atomic writes and resumed from there, with the same results to the bit.
 
     Raises:
         TrajectoryError: there are no rollouts; `q0`, `v0` and `chains` differ in length; the problem has constraints or a free
@@ -282,7 +254,6 @@ def optimise_policy(
 
     Cost: `batch` times `steps` simulation steps per update, forward and backward. With checkpoint=1, the states of all these
     steps are kept in memory.
-    Source: Freeman et al. 2021, Brax (analytic policy gradient).
     """
     settings = PolicySettings() if settings is None else settings
     rollouts = _rollouts(policy, problem, q0, v0, chains, settings.speed_bound)
@@ -367,12 +338,9 @@ def policy_costs(
     *,
     speed_bound: float = 1e3,
 ) -> Float[Array, " rollouts"]:
-    """The cost of each rollout under a policy, for example to test it on robots and initial states not used in training.
+    """The cost of each rollout under a policy, for example on robots and initial states not used in training.
 
-    The mean of these costs is the objective of `optimise_policy`, which also documents the arguments.
-
-    Raises:
-        TrajectoryError: as for `optimise_policy`.
+    Their mean is the objective of `optimise_policy`, which documents the arguments and errors.
     """
     return _all_costs(_rollouts(policy, problem, q0, v0, chains, speed_bound))[0]
 

@@ -39,13 +39,9 @@ def at(tree: Tree, rows: int | slice) -> Tree:
 def batched_with(tree: Tree, x: Array) -> Tree:
     """The same tree; under `vmap`, all of its leaves are batched if the scalar x is batched.
 
-    Under `vmap`, JAX traces the body of a loop again whenever another part of the carry turns out to be batched. If all parts
-    are batched from the start, the body is traced only once.
+    Otherwise, JAX would trace the body of a loop again whenever another part of its carry turns out to be batched.
     """
     return jax.tree.map(lambda y: jnp.where(x == x, y, y), tree)
-
-
-# -- solution
 
 
 class Status(enum.IntEnum):
@@ -87,13 +83,8 @@ def status_message(status: Int[Array, "*batch"], words: Callable[[Status], str] 
 
 
 class Trajectory(eqx.Module, Summary):
-    """A motion sampled at N + 1 knots.
-
-    Attributes:
-        t: times [s].
-        q: positions [rad or m].
-        v: velocities [rad/s or m/s].
-        tau: torques from each knot to the next [N m or N].
+    """A motion sampled at N + 1 knots: times t [s], positions q [rad or m], velocities v [rad/s or m/s], and the torques
+    tau from each knot to the next [N m or N].
     """
 
     t: Float[Array, " knots"]
@@ -105,9 +96,7 @@ class Trajectory(eqx.Module, Summary):
         return f"Trajectory: {self._in_words()}"
 
     def to_pandas(self) -> Any:
-        """Convert to a `pandas.DataFrame` with time as index.
-
-        The columns are q1, q2, ..., v1, v2, ..., tau1, tau2, ...; the torques in the last row are NaN.
+        """A `pandas.DataFrame` with columns q1, ..., v1, ..., tau1, ..., indexed by time; the last torques are NaN.
 
         Raises:
             ImportError: pandas is not installed.
@@ -129,7 +118,7 @@ class Trajectory(eqx.Module, Summary):
 
 
 class Residuals(eqx.Module, Summary):
-    """Residuals of the optimality conditions at an iterate, each the largest absolute value over all knots.
+    """Residuals of the optimality conditions, each the largest absolute value over all knots.
 
     Attributes:
         stationarity: gradient of the Lagrangian.
@@ -155,12 +144,7 @@ class Residuals(eqx.Module, Summary):
 
 
 class Guess(eqx.Module, Summary):
-    """A warm start: trajectory and multipliers from an earlier solution, usually shifted in time by `shift_guess`.
-
-    Attributes:
-        trajectory: times, positions, velocities and torques.
-        multipliers: multipliers of the dynamics and constraints, by name, as in `Solution`.
-    """
+    """A warm start: trajectory and multipliers of an earlier solution, usually shifted in time by `shift_guess`."""
 
     trajectory: Trajectory
     multipliers: Any
@@ -170,16 +154,13 @@ class Guess(eqx.Module, Summary):
 
 
 class Solution(eqx.Module, Summary):
-    """The trajectory returned by a solver, which is a solution only if the status is CONVERGED.
+    """What a solver returns: a solution only if the status is CONVERGED.
 
     Attributes:
-        trajectory: times, positions, velocities and torques.
-        cost: cost of this trajectory, as discretised by the solver.
-        multipliers: multipliers of the dynamics and constraints, by name; the names depend on the solver.
+        cost: cost of the trajectory, as discretised by the solver.
+        multipliers: "dynamics", "equality", "inequality", "terminal_equality", "terminal_inequality" and others of the solver.
         status: a `Status` as an integer; under `vmap`, one per problem.
-        residuals: residuals of the Karush-Kuhn-Tucker conditions.
-        iterations: number of iterations.
-        history: quantities recorded at each iteration, by name ("cost", "residual", ...); NaN after the last iteration.
+        history: numbers of each iteration, by name ("cost", ...); NaN after the last iteration.
     """
 
     trajectory: Trajectory
@@ -209,29 +190,24 @@ class OptimalControlProblem(eqx.Module):
     """A discretised optimal control problem.
 
     Minimise sum_k dt l(knot_k) + l_N(knot_N) over tau_0 ... tau_{N-1}, subject to (q_{k+1}, v_{k+1}) = step(chain, q_k, v_k,
-    tau_k, dt). Here, l is the sum of the running costs, and l_N is the sum of the terminal costs. `solve_by_collocation` and
-    `solve_by_inverse_dynamics` use other discretisations of the same continuous-time problem.
-
-    All floating-point numbers of a problem are pytree leaves. Use `jax.vmap` over these leaves to solve many problems at once.
-    Solutions are differentiable with respect to the same leaves.
+    tau_k, dt), where l and l_N are the sums of the running and the terminal costs. `solve_by_collocation` and
+    `solve_by_inverse_dynamics` discretise the same continuous-time problem differently. All floating-point numbers are pytree
+    leaves: `jax.vmap` solves many problems at once, and solutions are differentiable with respect to them.
 
     Attributes:
-        chain: the robot.
         q0: initial positions [rad or m].
         v0: initial velocities [rad/s or m/s].
         steps: number N of time steps.
         dt: time step [s]; only an initial guess if the duration is free.
-        running: costs at knots 0 ... N-1, multiplied by dt.
+        running: costs at knots 0 ... N-1.
         terminal: costs at the last knot.
         constraints: constraints on the state at knots 1 ... N and on the torques at knots 0 ... N-1.
         terminal_constraints: constraints at the last knot.
-        torque_limits: lower and upper torque limit of each coordinate [N m or N], for example `torque_limits(chain)`;
-            None: no limits.
+        torque_limits: (lower, upper) of each torque [N m or N], for example `torque_limits(chain)`; None: no limits.
         duration_limits: shortest and longest duration [s] if the duration is free; None: the duration is N dt.
         duration_weight: cost per second of duration [1/s].
-        tau0: torques before the first knot [N m or N], used by torque-rate costs; None: the torques that hold the robot
-            still at q0.
-        method: integration method, as in `step`, for solvers that simulate the robot.
+        tau0: torques before the first knot [N m or N]; None: those that hold the robot still at q0.
+        method: integration method of `step`.
 
     Raises:
         TrajectoryError: `steps` is less than 1, vectors or limits have the wrong shape, or a reference with one row per
@@ -408,12 +384,7 @@ def limited_torque(problem: OptimalControlProblem, tau: Float[Array, " nv"]) -> 
 def simulate_controls(
     problem: OptimalControlProblem, tau: Float[Array, "steps nv"], checkpoint: int | None = None
 ) -> Trajectory:
-    """Simulate the problem's robot from its initial state under given torques.
-
-    Args:
-        tau: torques from each knot to the next [N m or N]; they are not clipped.
-        checkpoint: number of checkpoint levels for reverse-mode differentiation, as in `rollout`.
-    """
+    """The motion of the problem's robot under given torques [N m or N], not clipped; `checkpoint` as in `rollout`."""
     start = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
     move = lambda state, k, tau: advance(problem, state[0], state[1], tau)
     q, v = march(move, start, tau, problem.steps, checkpoint=checkpoint)
@@ -421,11 +392,7 @@ def simulate_controls(
 
 
 def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
-    """The status before solving: CONVERGED unless the problem is invalid.
-
-    NOT_FINITE means that the initial state or dt is not finite, or that dt is not positive. CONTRADICTORY_LIMITS means that
-    a lower limit exceeds its upper limit.
-    """
+    """CONVERGED, or the status of a problem that cannot be solved: NOT_FINITE (also if dt <= 0) or CONTRADICTORY_LIMITS."""
     numbers = jnp.concatenate([problem.q0, problem.v0, problem.dt[None]])
     finite = jnp.all(jnp.isfinite(numbers)) & (problem.dt > 0)
     ordered = jnp.ones((), bool)
@@ -441,9 +408,6 @@ def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
     return jnp.where(finite, status, Status.NOT_FINITE).astype(jnp.int32)
 
 
-# -- guess
-
-
 def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
     """The simplest guess: the robot at rest at q0, with the torques that hold it there, clipped to their limits."""
     steps, q0 = problem.steps, problem.q0
@@ -454,15 +418,9 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
 
 
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
-    """Shift a solution and its multipliers forward by `steps` knots, and extend it by simulation under its last torques.
+    """A solution and its multipliers `steps` knots later, extended by simulation under the last torques.
 
-    Use the result as the guess for the same problem with a new initial state. Solvers replace the first state of the guess by
-    the problem's `q0` and `v0`.
-
-    Args:
-        problem: problem that defines the robot, time step and integration method used for the extension.
-        solution: earlier solution or guess.
-        steps: number of time steps that have elapsed.
+    It is a guess for the same problem with a new initial state, which replaces the guess's first state.
     """
     return _shifted(problem, Guess(solution.trajectory, solution.multipliers), steps)
 

@@ -1,14 +1,12 @@
-"""The nonlinear program of a B-spline motion: a sum over knots, in which each term depends on only a few numbers.
-
-The unknowns x are the control points P and the duration T. Knot k depends on y_k = (q, q', q'', q''', T) = S_k x, where primes
-denote derivatives with respect to t / T. Gradients and Hessians are computed with respect to y_k and mapped to x by S_k^T.
-
-Optimal control with B-splines: control points of q are the unknowns, and inverse dynamics determines the torques.
+"""Optimal control with B-splines: control points of q are the unknowns, and inverse dynamics determines the torques.
 
     q(t) = sum_i P_i B_i(t / T),  v = q',  a = q'',  tau = ID(q, v, a) + passive forces
 
 Every such motion satisfies the dynamics, so there are no defects. Costs, constraints and limits are evaluated at the problem's
-N + 1 knots (Bobrow, Martin, Sohl, Wang, Park & Kim 2001). The duration T may be free."""
+N + 1 knots (Bobrow, Martin, Sohl, Wang, Park & Kim 2001). The duration T may be free. The unknowns x are the control points P
+and T. Knot k depends on y_k = (q, q', q'', d3q, T) = S_k x, where primes (and d3q, the third) are derivatives by t / T;
+gradients and Hessians are computed with respect to y_k and mapped to x by S_k^T.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -77,15 +75,11 @@ class SplineLinearisation(NamedTuple):
 
 
 class SplineProgram(Program):
-    """A sum over knots, with additional terms for the first and the last knot.
-
-    The equalities of all knots are followed by the additional equalities of the first knot, and then by those of the last knot.
-    The inequalities are in the same order.
+    """A sum over knots, with additional terms for the first and the last knot; rows of all knots precede those of the ends.
 
     Attributes:
         basis: values of the splines and of their derivatives at the knots.
-        data: data of the knots, a pytree whose leaves have one row per knot.
-        inner: expensive intermediate values u of a knot, such as torques, and their derivatives.
+        inner: expensive intermediate values u of a knot, such as torques.
         knot: (data of a knot, y, u) -> `Part`.
         first: y of the first knot -> additional `Part`.
         last: (y, u) of the last knot -> additional `Part`.
@@ -210,9 +204,6 @@ class SplineProgram(Program):
         return dense_solve(factors, r1, r2)
 
 
-# -- inverse dynamics
-
-
 def spline_basis(intervals: int, degree: int, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, "4 times k"]:
     """Values of all B-splines with uniform, clamped knots on [0, 1], and of their first three derivatives."""
     knots = np.concatenate([np.zeros(degree), np.linspace(0, 1, intervals + 1), np.ones(degree)])
@@ -243,33 +234,21 @@ def solve_by_inverse_dynamics(
 
     Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the knots, and
     are satisfied only approximately in between. With k = intervals + degree control points, the linear algebra of an iteration
-    costs O((nv k)^3), independent of the number of steps.
-
-    Equal lower and upper torque limits prescribe the torque of a joint at the knots, for example zero for a passive joint. This
-    needs a spline with as many control points as there are prescribed torques, for example `intervals=problem.steps`; in
-    general, no spline keeps a torque at zero at all times.
+    costs O((nv k)^3), independent of the number of steps. Equal lower and upper torque limits prescribe a torque at the knots,
+    which needs as many control points as there are prescribed torques; in general, no spline keeps a torque at zero at all
+    times.
 
     Args:
         problem: problem to solve; its `method` is ignored.
-        guess: initial motion, as for `solve_by_collocation`.
+        guess, hessian, tolerance, max_iterations, barrier: as for `solve_by_collocation`.
         intervals: number of intervals between the spline's knots; None: a quarter of the steps, clipped to the range from 4
             to 30.
         degree: polynomial degree of the spline; with 5, torque rates are smooth.
-        hessian: as in `solve_by_collocation`.
-        tolerance: tolerance for the largest Karush-Kuhn-Tucker residual, scaled as in `interior_point`; None: 1e-8, or 1e-4
-            in float32.
-        max_iterations: maximum number of iterations.
-        barrier: initial barrier parameter mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution, in which the torque of each step is the mean of the torques at its two knots. The history and the
-        residuals are those of the nonlinear program; the residual `dynamics` contains only the error of the initial velocity.
-        The trajectory, cost and multipliers can be differentiated once with respect to the problem's leaves. The dictionary
-        `multipliers` contains:
-
-        - "equality" and "inequality": multipliers of constraints and limits, as for `solve_by_collocation`;
-        - "start": multipliers of the initial velocity;
-        - "terminal_equality" and "terminal_inequality": multipliers of the terminal constraints.
+        The solution, in which the torque of each step is the mean of the torques at its two knots, once differentiable with
+        respect to the problem's leaves. The residual `dynamics` is the error of the initial velocity, whose multipliers are
+        "start".
 
     Raises:
         TrajectoryError: the robot has spherical or free joints; the spline has too few control points for prescribed torques
