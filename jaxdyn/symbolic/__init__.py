@@ -10,8 +10,6 @@ except ModuleNotFoundError as _missing:
 from .._exports import publish as _publish
 from .equations import (
     Equations as Equations,
-    Functions as Functions,
-    RegressorFunctions as RegressorFunctions,
     SymbolicRegressor as SymbolicRegressor,
     derive as derive,
     textbook_leaves as textbook_leaves,

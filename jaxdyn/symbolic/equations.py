@@ -34,12 +34,7 @@ Parts = dict[Any, Polynomial]  # polynomial coefficients by function of the stat
 
 
 class RegressorFunctions(NamedTuple):
-    """Regressor and parameters as functions, in SI units.
-
-    Attributes:
-        Y: function of (q, qd, qdd) that returns the regressor (n, l); the known symbols are keyword arguments.
-        theta: function that returns the parameters (l,); the other symbols are keyword arguments.
-    """
+    """Regressor and parameters as functions in SI units, from `SymbolicRegressor.lambdify`."""
 
     Y: Callable[..., Any]
     theta: Callable[..., Any]
@@ -64,13 +59,11 @@ class SymbolicRegressor:
     theta: ImmutableMatrix
 
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> RegressorFunctions:
-        """Y and theta as functions, like those of `Equations.lambdify`.
+        """The functions `Y(q, qd, qdd)` and `theta()`, as fields of a named tuple; symbols are keyword arguments.
 
         Raises:
             ModelError: the backend is unknown. The functions raise this error if symbols are missing or unknown.
         """
-        if backend not in ("jax", "numpy"):
-            raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
         states = (self.q, self.qd, self.qdd)
         by_name = lambda found: tuple(sorted(found, key=lambda x: x.name))
         known = by_name(self.Y.free_symbols - {x for state in states for x in state})
@@ -193,14 +186,7 @@ class _Basis:
 
 
 class Functions(NamedTuple):
-    """The equations of motion as functions in SI units; symbolic parameters, if any, are keyword arguments.
-
-    Attributes:
-        tau: function of (q, qd, qdd) that returns M qdd + C qd + g, (n,) [N m or N].
-        M: function of q that returns the mass matrix, (n, n) [kg m^2 or kg].
-        C: function of (q, qd) that returns the Coriolis matrix, (n, n).
-        g: function of q that returns the gravity torques, (n,) [N m or N].
-    """
+    """The equations of motion as functions in SI units, from `Equations.lambdify`."""
 
     tau: Callable[..., Any]
     M: Callable[..., Any]
@@ -301,16 +287,15 @@ class Equations:
         return regressor_of(self, known)
 
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> Functions:
-        """The equations as functions of one state; common subexpressions are computed once.
+        """The functions `tau(q, qd, qdd)`, `M(q)`, `C(q, qd)` and `g(q)` of one state, as fields of a named tuple, in SI units.
 
-        JAX functions support jit, vmap, and differentiation with respect to the state and the parameters. Their results have
-        the dtype of q. An example is `f.M(q, m1=1.0, l1=0.5)` for equations with the parameters m1 and l1.
+        JAX functions support jit, vmap, and differentiation with respect to the state and the parameters, which are keyword
+        arguments: `f.M(q, m1=1.0, l1=0.5)` for equations with the parameters m1 and l1. Their results have the dtype of q.
+        Common subexpressions are computed once.
 
         Raises:
             ModelError: the backend is unknown. The returned functions raise ModelError if parameters are missing or unknown.
         """
-        if backend not in ("jax", "numpy"):
-            raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
         states = (self.q, self.qd, self.qdd)
         tau, shape = self.tau, (len(self.q),)
         return Functions(

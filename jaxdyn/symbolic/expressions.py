@@ -30,6 +30,8 @@ def function_of(
     backend: str,
 ) -> Callable[..., Any]:
     """A function of state and parameters that returns the entries of a matrix as an array."""
+    if backend not in ("jax", "numpy"):
+        raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
     entries = [sympy.N(x, 17) for x in matrix]  # roots and pi become numbers that do not affect the dtype
     symbols = [x for state in states for x in state]
     evaluate = sympy.lambdify([*symbols, *parameters], entries, modules=backend, cse=True)
