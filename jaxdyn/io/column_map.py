@@ -515,6 +515,7 @@ def _resolve(
             there = f"; {path} does not contain this quantity" if table.kinds else ""
             raise columns.error(kind, None, f"key {'column' if kind == 't' else 'columns'} is missing{there}")
         return known
+    wrong = lambda what: columns.error(kind, key, what)
     wanted = keys[key]
     wanted = wanted if isinstance(wanted, list) else [wanted]
     names = []
@@ -524,23 +525,17 @@ def _resolve(
             continue
         if isinstance(item, int) and not isinstance(item, bool):
             if not 1 <= item <= len(table.names):
-                raise columns.error(
-                    kind, key, f"{item} is not a column of {path}, which has columns 1 to {len(table.names)}"
-                )
+                raise wrong(f"{item} is not a column of {path}, which has columns 1 to {len(table.names)}")
             name = table.names[item - 1]
             # tables of text files also accept "column N" as a name
             item = name if table.names.count(name) == 1 else f"column {item}"
         elif item not in table.names:
-            raise columns.error(
-                kind, key, f"{item!r} is not a column of {path}; its columns are {', '.join(table.names)}"
-            )
+            raise wrong(f"{item!r} is not a column of {path}; its columns are {', '.join(table.names)}")
         elif table.names.count(item) > 1:
-            raise columns.error(
-                kind, key, f"{path} has several columns {item!r}; specify the column by its number, counted from 1"
-            )
+            raise wrong(f"{path} has several columns {item!r}; specify the column by its number, counted from 1")
         names.append(item)
     if not names:
-        raise columns.error(kind, key, "no columns are specified; time needs one, other quantities one per joint")
+        raise wrong("no columns are specified; time needs one, other quantities one per joint")
     return names
 
 
@@ -548,13 +543,12 @@ def _matching(
     table: Table, path: pathlib.Path, columns: ColumnMap, kind: str, key: str, pattern: str, joints: Sequence[str]
 ) -> list[str]:
     """Find the columns that match a pattern with one *, which stands for the robot's joint names, or for their numbers."""
+    wrong = lambda what: columns.error(kind, key, what)
     before, after = (re.escape(part) for part in pattern.split("*"))
     found = [(m[1], name) for name in table.names if (m := re.fullmatch(f"{before}(.+?){after}", name))]
     repeated = [name for _, name in found if table.names.count(name) > 1]
     if repeated:
-        raise columns.error(
-            kind, key, f"{path} has several columns {repeated[0]!r}; specify the columns by numbers, counted from 1"
-        )
+        raise wrong(f"{path} has several columns {repeated[0]!r}; specify the columns by numbers, counted from 1")
     held = [[name for star, name in found if joint == star or joint in re.split("[/.]", name)] for joint in joints]
     if held and all(len(some) == 1 for some in held):
         return [name for some in held for name in some]
@@ -563,15 +557,13 @@ def _matching(
         if m := re.fullmatch(r"(.*?)([0-9]{1,9})(\D*)", star):
             group = groups.setdefault((m[1], m[3]), {})
             if int(m[2]) in group:
-                raise columns.error(kind, key, f"{pattern!r} matches both {group[int(m[2])]!r} and {name!r} of {path}")
+                raise wrong(f"{pattern!r} matches both {group[int(m[2])]!r} and {name!r} of {path}")
             group[int(m[2])] = name
     numbers = groups.get(("", "")) or (next(iter(groups.values())) if len(groups) == 1 else {})
     if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
         there = ", ".join(name for _, name in found) or "none"
         by_name = f", or columns with the robot's joint names ({', '.join(joints)})" if joints else ""
-        raise columns.error(
-            kind, key, f"{pattern!r} must match columns numbered from 0 or 1 without gaps{by_name}; {path} has {there}"
-        )
+        raise wrong(f"{pattern!r} must match columns numbered from 0 or 1 without gaps{by_name}; {path} has {there}")
     return [numbers[k] for k in sorted(numbers)]
 
 
@@ -584,9 +576,8 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
         if not isinstance(value, list):
             return [value] * count
         if len(value) != count:
-            raise columns.error(
-                kind, key, f"{len(value)} values for {count} columns; specify one for all columns, or one per column"
-            )
+            what = f"{len(value)} values for {count} columns; specify one for all columns, or one per column"
+            raise columns.error(kind, key, what)
         return value
 
     def numbers(key: str, usual: float) -> np.ndarray:
@@ -595,20 +586,16 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
             if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x):
                 raise columns.error(kind, key, f"{x!r} is not a finite number")
             if (key == "sign" and abs(x) != 1) or (x == 0 and key != "offset"):
-                raise columns.error(
-                    kind,
-                    key,
-                    f"{x:g} is not a valid {key}: {'use 1 or -1' if key == 'sign' else 'it erases the column'}",
-                )
+                why = "use 1 or -1" if key == "sign" else "it erases the column"
+                raise columns.error(kind, key, f"{x:g} is not a valid {key}: {why}")
         return np.array(values, np.float64)
 
     units, zeros = [], []
     for unit in one_each("unit", None):
         plain = re.sub(r"[\s*·]", "", unit) if isinstance(unit, str) else unit
         if plain is not None and (not isinstance(plain, str) or plain not in UNITS[kind]):
-            raise columns.error(
-                kind, "unit", f"{unit!r} is unknown; choose among {', '.join(UNITS[kind])}, or specify a scale"
-            )
+            what = f"{unit!r} is unknown; choose among {', '.join(UNITS[kind])}, or specify a scale"
+            raise columns.error(kind, "unit", what)
         units.append(1.0 if plain is None else UNITS[kind][plain])
         zeros.append(0.0 if plain is None else _ZEROS.get(plain, 0.0))
     gains = numbers("gains", 1.0)

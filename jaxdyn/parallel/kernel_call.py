@@ -17,6 +17,7 @@ from jax import lax
 from .._jax_compat import pallas, pallas_triton
 from ..dynamics.engine.lanes import filled
 from ..errors import DeploymentError
+from ..source import code
 from ..source.code import Node, Scalar, entries
 from ..source.loops import Live, Loop, LoopGraph, Memory, Store
 
@@ -297,15 +298,12 @@ class Body:
         if node.kind == "select":
             which, then, otherwise = (self._lane(known, x, turns) for x in node.of)
             return jnp.where(which, then, otherwise)
-        of = [self._of(known, x, turns) for x in node.of]
         if node.kind not in FUNCTIONS:
             raise DeploymentError(f"the function {node.kind!r} is not supported in a kernel")
-        return FUNCTIONS[node.kind](*of)
-
-    def _of(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
-        if isinstance(x, Node):
-            return self._lane(known, x, turns)
-        return x if isinstance(x, bool) else self._type(x)
+        plain = lambda x: x if isinstance(x, bool) else self._type(x)
+        return FUNCTIONS[node.kind](
+            *(self._lane(known, x, turns) if isinstance(x, Node) else plain(x) for x in node.of)
+        )
 
     def _lane(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
         if not isinstance(x, Node):
@@ -331,9 +329,12 @@ class Body:
 
 def _is_entry(node: Node) -> bool:
     """True for an entry of an argument that is small enough for registers."""
-    return (
-        node.kind == "load" and node.of[0].argument is not None and not node.of[2] and node.of[0].size <= IN_REGISTERS
-    )
+    return _is_argument(node) and node.of[0].size <= IN_REGISTERS
+
+
+def _is_argument(item: object) -> bool:
+    """True for an entry of an argument at a known position."""
+    return isinstance(item, Node) and item.kind == "load" and item.of[0].argument is not None and not item.of[2]
 
 
 def _is_read_where_used(item: object) -> bool:
@@ -341,10 +342,7 @@ def _is_read_where_used(item: object) -> bool:
 
     The position is made to look dependent on the iteration. Otherwise, the compiler would read all entries before the loop.
     """
-    if not isinstance(item, Node) or item.kind != "load":
-        return False
-    memory, _, terms = item.of
-    return memory.argument is not None and not terms and memory.size > IN_REGISTERS
+    return isinstance(item, Node) and _is_argument(item) and item.of[0].size > IN_REGISTERS
 
 
 def _truncate(x: Any) -> Any:
@@ -356,31 +354,9 @@ def _floor(x: Any) -> Any:
     return jnp.where(whole > x, whole - 1, whole)
 
 
-FUNCTIONS: dict[str, Callable] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "and": operator.and_,
-    "or": operator.or_,
-    "not": lax.bitwise_not,
-    "negative": operator.neg,
-    "fabs": lax.abs,
-    "fmod": lax.rem,
-    "truncate": _truncate,
-    "floor": _floor,
-    **{
-        name: getattr(lax, name)
-        for name in (
-            *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-            *("exp", "expm1", "log", "log1p", "sqrt", "pow"),
-        )
-    },
-}
+FUNCTIONS: dict[str, Callable] = {name: getattr(lax, name) for name in code.FUNCTIONS if hasattr(lax, name)}
+FUNCTIONS |= code.INFIX | {"and": operator.and_, "or": operator.or_, "not": lax.bitwise_not, "negative": operator.neg}
+FUNCTIONS |= {"fabs": lax.abs, "fmod": lax.rem, "truncate": _truncate, "floor": _floor}
 
 
 def call_kernel(
