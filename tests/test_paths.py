@@ -73,7 +73,9 @@ def test_time_scalings_are_those_of_the_book():
             moved = np.linalg.solve(motion.pose[8], rate)
             assert_allclose(motion.twist[8], [moved[2, 1], moved[0, 2], moved[1, 0], *moved[:3, 3]], atol=1e-9)
             assert_allclose(motion.acceleration[8], acceleration, atol=1e-9)
-    s, sd, sdd = jaxdyn.trajectory.scaled_time(jaxdyn.trajectory.quintic_scaling, 2.5, jnp.array([-1.0, 1.25, 3.0]))
+    s, sd, sdd = jaxdyn.trajectory.paths.scaled_time(
+        jaxdyn.trajectory.quintic_scaling, 2.5, jnp.array([-1.0, 1.25, 3.0])
+    )
     assert_allclose([s, sd, sdd], [[0, 0.5, 1], [0, 15 / 8 / 2.5, 0], [0, 0, 0]], atol=1e-12)
 
 
@@ -133,7 +135,7 @@ def test_trapezoids_of_speed():
     """Up, along and down, their integral and their rates; the fastest under limits, in closed form."""
     ramp, u = 0.2, np.linspace(0, 1, 21)
     trapezoid = functools.partial(jaxdyn.trajectory.trapezoidal_scaling, ramp=ramp)
-    s, sd, sdd = once(lambda t: jaxdyn.trajectory.scaled_time(trapezoid, 2.0, t))(2.0 * u)
+    s, sd, sdd = once(lambda t: jaxdyn.trajectory.paths.scaled_time(trapezoid, 2.0, t))(2.0 * u)
     speed = np.minimum(np.minimum(u, 1 - u) / ramp, 1) / (1 - ramp)
     assert_allclose(sd, speed / 2.0, atol=1e-12)
     assert_allclose(s, np.append(0, np.cumsum(speed[1:] + speed[:-1]) * 0.025), atol=1e-12)
@@ -153,7 +155,7 @@ def test_trapezoids_of_speed():
 def test_the_shortest_duration_is_the_first_that_holds_all_limits(monkeypatch):
     """Of dynamics along a path that are any numbers: speed, acceleration or torque reach their limit, and none is exceeded."""
     rng = np.random.default_rng(3)
-    at = jaxdyn.trajectory.PathDynamics(*(jnp.asarray(rng.normal(size=(7, 2))) for _ in range(6)))
+    at = jaxdyn.trajectory.paths.PathDynamics(*(jnp.asarray(rng.normal(size=(7, 2))) for _ in range(6)))
     monkeypatch.setattr(time_scaling, "path_dynamics", lambda chain, path, s: at)
     torque = jnp.array([[-6.0, 4.0], [-3.5, 5.0]])
 
@@ -263,7 +265,7 @@ def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits(
 def test_bands_are_the_limits_at_both_ends_of_an_interval():
     """lo <= a u + b x <= hi where torques and accelerations keep their limits with s'^2 = x, then x + 2 d u."""
     rng, step = np.random.default_rng(5), 0.1
-    at = jaxdyn.trajectory.PathDynamics(*(jnp.asarray(rng.normal(size=(3, 2))) for _ in range(6)))
+    at = jaxdyn.trajectory.paths.PathDynamics(*(jnp.asarray(rng.normal(size=(3, 2))) for _ in range(6)))
     friction, torque, most = 0.3 * rng.normal(size=(3, 2)), np.array([[-4.0, 3.0], [-5.0, 2.5]]), np.array([2.0, 3.5])
     bands = once(bands_of)(at, jnp.asarray(step), *map(jnp.asarray, (friction, torque, most)))
     assert (np.asarray(bands.a) >= 0).all()
@@ -331,7 +333,7 @@ def test_a_spline_is_that_of_scipy():
 
 
 def test_bad_input_says_what_is_wrong():
-    path = jaxdyn.trajectory.SplinePath(jnp.linspace(0, 1, 2), jnp.ones((1, 4, 2)))
+    path = jaxdyn.trajectory.paths.SplinePath(jnp.linspace(0, 1, 2), jnp.ones((1, 4, 2)))
     for call, message in (
         (lambda: jaxdyn.trajectory.spline_path(WAYPOINTS[:1]), "two waypoints"),
         (lambda: jaxdyn.trajectory.spline_path(WAYPOINTS[jnp.array([0, 1, 1])]), "waypoints 1 and 2"),
@@ -434,7 +436,7 @@ def test_the_shortest_duration_of_a_scaling_reaches_a_limit():
         duration = jaxdyn.trajectory.shortest_duration(
             ARM, path, jaxdyn.trajectory.cubic_scaling, torque_limits=TORQUES, velocity_limits=top
         )
-        s, sd, sdd = jaxdyn.trajectory.scaled_time(
+        s, sd, sdd = jaxdyn.trajectory.paths.scaled_time(
             jaxdyn.trajectory.cubic_scaling, duration, jnp.linspace(0, duration, 201)
         )
         at = jaxdyn.trajectory.path_dynamics(ARM, path, s)

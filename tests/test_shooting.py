@@ -18,13 +18,20 @@ from helpers import once, random_chain
 from jaxdyn.dynamics.engine.small_matrices import matrix_times, product, row_times
 from jaxdyn.trajectory import (
     LinearQuadratic,
-    LQPolicy,
     local_model as shooting_model,
     problem as shift,
     shooting as shooting,
     shooting as shooting_rollout,
 )
-from jaxdyn.trajectory.linear_quadratic import DiagonalCost, EulerSteps, adjoints, policy_and_descent
+from jaxdyn.trajectory.linear_quadratic import (
+    DiagonalCost,
+    EulerSteps,
+    LQPolicy,
+    adjoints,
+    box_qp,
+    lq_rollout,
+    policy_and_descent,
+)
 from jaxdyn.trajectory.local_model import (
     Penalty,
     Violation,
@@ -104,7 +111,7 @@ def random_lq(steps=6, n=3, m=2, seed=0):
 def test_the_riccati_recursion_meets_the_optimality_conditions():
     lq, start = random_lq(), jnp.array([0.3, -0.2, 0.5])
     solved = lambda solve, rollout: lambda lq, x: (policy := solve(lq), rollout(lq, policy, x))
-    policy, solution = jax.jit(solved(jaxdyn.trajectory.riccati, jaxdyn.trajectory.lq_rollout))(lq, start)
+    policy, solution = jax.jit(solved(jaxdyn.trajectory.riccati, lq_rollout))(lq, start)
     for part in lq_residual(lq, solution):
         assert_allclose(part, 0, atol=1e-9)
     jax.tree.map(assert_allclose, jax.jit(jaxdyn.trajectory.solve_lq)(lq, start), solution)
@@ -215,7 +222,8 @@ def test_box_programs_are_solved():
     upper[0, 0] = lower[0, 0]  # a fixed one
     lower[20:][rng.uniform(size=(count - 20, 4)) < 0.3] = 0
     u, free, inverse, pivot = map(
-        np.asarray, jax.jit(jax.vmap(jaxdyn.trajectory.box_qp))(*map(jnp.asarray, (h, g, lower, upper)))
+        np.asarray,
+        jax.jit(jax.vmap(box_qp))(*map(jnp.asarray, (h, g, lower, upper))),
     )
     for k in range(20):
         wide = np.maximum(upper[k], lower[k] + 1e-12)
@@ -585,7 +593,7 @@ def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
 
     @once
     def run(motion):
-        solution = jaxdyn.trajectory.Guess(motion, multipliers)
+        solution = jaxdyn.trajectory.problem.Guess(motion, multipliers)
         return shooting_rollout.under_policy(
             problem, motion, policy, jnp.asarray(gaps), a
         ), jaxdyn.trajectory.shift_guess(problem, solution, 2)
@@ -698,7 +706,7 @@ def test_iterations_end_where_they_converge_and_otherwise_by_the_first_reason(an
 
     @once
     def run(x):
-        residuals = jaxdyn.trajectory.Residuals(x["stationarity"], x["gaps"], x["violated"], x["slack"])
+        residuals = jaxdyn.trajectory.problem.Residuals(x["stationarity"], x["gaps"], x["violated"], x["slack"])
         state = SimpleNamespace(
             now=SimpleNamespace(value=x["value"]),
             pace=SimpleNamespace(boxed=x["boxed"], damping=x["damping"]),

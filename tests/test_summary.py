@@ -42,7 +42,7 @@ def solution(steps=3, status=0):
     trajectory = jaxdyn.trajectory.Trajectory(
         jnp.linspace(0, 0.6, steps + 1), jnp.ones((steps + 1, 2)), jnp.ones((steps + 1, 2)), -7.5 * jnp.ones((steps, 2))
     )
-    residuals = jaxdyn.trajectory.Residuals(*(jnp.asarray(x) for x in (1e-9, 2e-10, 0.0, 0.0)))
+    residuals = jaxdyn.trajectory.problem.Residuals(*(jnp.asarray(x) for x in (1e-9, 2e-10, 0.0, 0.0)))
     counts = jnp.asarray(status), residuals, jnp.asarray(12)
     return jaxdyn.trajectory.Solution(
         trajectory, jnp.asarray(1.25), {"dynamics": jnp.zeros((steps + 1, 4))}, *counts, {}

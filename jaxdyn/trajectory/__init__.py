@@ -39,27 +39,18 @@ from .inverse_kinematics import (
 )
 from .linear_quadratic import (
     LinearQuadratic as LinearQuadratic,
-    LQPolicy as LQPolicy,
-    LQSolution as LQSolution,
-    box_qp as box_qp,
     linear_quadratic as linear_quadratic,
-    lq_rollout as lq_rollout,
     riccati as riccati,
     solve_lq as solve_lq,
 )
 from .paths import (
-    JointMotion as JointMotion,
-    PathDynamics as PathDynamics,
     PathTiming as PathTiming,
-    PoseMotion as PoseMotion,
-    SplinePath as SplinePath,
     cartesian_motion as cartesian_motion,
     cubic_scaling as cubic_scaling,
     joint_motion as joint_motion,
     motion_along as motion_along,
     path_dynamics as path_dynamics,
     quintic_scaling as quintic_scaling,
-    scaled_time as scaled_time,
     screw_motion as screw_motion,
     shortest_duration as shortest_duration,
     shortest_trapezoid as shortest_trapezoid,
@@ -77,9 +68,7 @@ from .policy import (
     policy_trajectory as policy_trajectory,
 )
 from .problem import (
-    Guess as Guess,
     OptimalControlProblem as OptimalControlProblem,
-    Residuals as Residuals,
     Solution as Solution,
     Status as Status,
     Trajectory as Trajectory,

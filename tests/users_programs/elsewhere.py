@@ -82,7 +82,6 @@ WITHIN = {
     "TaskReference": "impedance_control",
     "Knot": "StateCost",
     "OptimalControlProblem": "total_cost",
-    "SplinePath": "spline_path",
     "with_transmission": "motor_rates",
     "motor_terms": "motor_regressor",
     "elastic_joints": "elastic_torque",
@@ -133,15 +132,15 @@ NOT_OF_ARRAYS = {
         "Elimination Ellipsoid ErrorLimit EssentialParameters Estimate EstimationProblem EstimatorComparison "
         "Evaluation ExcitationDesign ExcitationQuality ExcitationSearch ExportedFunction ExtraColumns Filters Finding Fit "
         "ForwardDynamicsDerivatives FourierSeries FrameConstraint Friction FrictionComparison FrictionFit FrictionModel "
-        "FunctionConstraint Geometry Guess HybridDynamics "
+        "FunctionConstraint Geometry HybridDynamics "
         "Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
-        "InverseKinematics JointLimits JointMotion JointTrajectory LinearQuadratic LinkBounds Log LQPolicy LQSolution "
+        "InverseKinematics JointLimits JointTrajectory LinearQuadratic LinkBounds Log "
         "MechanismLog MechanismSamples "
         "Knowledge MassMatrixBounds MatrixForm "
         "Merit ModelComparison Motion MotionLimits NoiseLevel ObserverState OperationalSpace "
-        "Part PathDynamics PathTiming Payload PfaffianConstraint "
-        "PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
-        "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
+        "Part PathTiming Payload PfaffianConstraint "
+        "PolicyOptimisation PolicySettings PriorScales Projection "
+        "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Resimulation "
         "Samples Scene Sliding Solution SourceFunction SplitHalf Spring Springs Status Symmetry TaskSpace TaskStatus "
         "TaskTorque TermChoice Terms Topology TorqueModel TotalMass Trajectory "
         "TrajectorySamples Transmission Trial UseVerdict VelocityProducts Verdict VerdictCheck"

@@ -44,9 +44,6 @@ def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
         "cubic_scaling": Case(jaxdyn.trajectory.cubic_scaling, unit),
         "quintic_scaling": Case(jaxdyn.trajectory.quintic_scaling, unit),
         "trapezoidal_scaling": Case(jaxdyn.trajectory.trapezoidal_scaling, unit),
-        "scaled_time": Case(
-            lambda t: jaxdyn.trajectory.scaled_time(jaxdyn.trajectory.quintic_scaling, 1.5, t * TIMES), positive(())
-        ),
         "shortest_trapezoid": Case(jaxdyn.trajectory.shortest_trapezoid, positive(3, 3, 3), smooth=False),
         "shortest_duration": Case(
             lambda a, b: jaxdyn.trajectory.shortest_duration(arm, jaxdyn.trajectory.straight_path(a, b), samples=21),
@@ -97,25 +94,13 @@ def quadratic_cases() -> dict[str, Case]:
     exact = {"accuracy": 1e7}
     in_turn = {**exact, "derivatives": False}  # the recursion has no derivative backwards
 
-    def bounded(x, g):
-        h = x @ x.T + jnp.eye(3)
-        return jaxdyn.trajectory.box_qp(h, g, jnp.full(3, -0.2), jnp.full(3, 0.2))[0]
-
     return {
         "linear_quadratic": Case(lambda a, b, c, _: problem(a, b, c), given),
         "riccati": Case(lambda a, b, c, _: jaxdyn.trajectory.riccati(problem(a, b, c)).gains, given, **in_turn),
-        "lq_rollout": Case(
-            lambda a, b, c, x: (
-                jaxdyn.trajectory.lq_rollout(problem(a, b, c), jaxdyn.trajectory.riccati(problem(a, b, c)), x).states
-            ),
-            given,
-            **in_turn,
-        ),
         "solve_lq": Case(lambda a, b, c, x: jaxdyn.trajectory.solve_lq(problem(a, b, c), x).states, given, **in_turn),
         "solve_lq, with bounds": Case(
             lambda a, b, c, x: jaxdyn.trajectory.solve_lq(problem(a, b, c), x, box).controls, given, **in_turn
         ),
-        "box_qp": Case(bounded, normal((3, 3), 3), derivatives=False, **exact),
     }
 
 
