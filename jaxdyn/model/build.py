@@ -32,7 +32,6 @@ from .chain import (
     named_leaves,
 )
 from .compiled import checked
-from .configuration import check_coordinates
 from .rounded import meant_angle, with_unrounded
 
 EARTH = (0.0, 0.0, -9.81)
@@ -143,6 +142,53 @@ def check_sizes(chain: Chain) -> None:
             where = tuple(int(i) for i in beyond[0])
             value = float(np.asarray(x)[where])
             raise ModelError(f"{name} is {value:g} at index {where}, which is implausible for a robot; check the units")
+
+
+def check_coordinates(chain: Chain) -> None:
+    """Check the joints with several degrees of freedom, and the coupling.
+
+    Raises:
+        ModelError: such a joint or the coupling is invalid; the message names the joint and the fault.
+    """
+    topology, n = chain.topology, chain.n
+    screw, rotation, translation = (np.asarray(x) for x in (chain.screw, chain.rotation, chain.translation))
+    for links, joint in topology.compound_links():
+        first, rest = links.start, slice(links.start + 1, links.stop)
+        name = topology.joint_names[first]
+        for what, right in (
+            ("screws", joint.has_screws(screw[links])),
+            ("placements", np.abs(rotation[rest] - np.eye(3)).max() <= 1e-12),
+            ("offsets", np.abs(translation[rest]).max() <= 1e-12),
+        ):
+            if not right:
+                raise ModelError(
+                    f"the {len(joint.parts)} joints starting with {name!r} do not form a {joint.kind} joint: wrong {what}"
+                )
+        moved = np.abs(rotation[first] - np.eye(3)).max() > 0 or bool(translation[first].any())
+        if joint.at_base and (topology.parents[first] >= 0 or moved):
+            raise ModelError(
+                f"the {joint.kind} joint {name!r} must be attached to the base, at its origin; its position defines the "
+                "placement"
+            )
+    names = topology.coordinate_names
+    if chain.coupling is None:
+        if names is not None:
+            raise ModelError(
+                "coordinate names require a coupling; without a coupling, coordinates have the joint names"
+            )
+        return
+    matrix = np.asarray(chain.coupling.matrix)
+    if matrix.ndim != 2 or matrix.shape[0] != n or chain.coupling.offset.shape != (n,):
+        raise ModelError(f"a coupling requires a matrix ({n}, coordinates) and an offset ({n},), not {matrix.shape}")
+    if names is not None and len(names) != matrix.shape[1]:
+        raise ModelError(f"{len(names)} coordinate names are given for {matrix.shape[1]} coordinates")
+    for links, joint in topology.compound_links():
+        if joint.curved:
+            name, own = topology.joint_names[links.start], np.eye(n)[:, links]
+            if matrix.shape[1] < links.stop or (matrix[:, links] != own).any():
+                raise ModelError(f"the coupling must not change the {joint.kind} joint {name!r}")
+            if (matrix[links].sum(1) != 1).any():
+                raise ModelError(f"the coupling must not move the {joint.kind} joint {name!r}")
 
 
 def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,53 +75,6 @@ def _carries_all(topology: Topology, joint: Joint) -> bool:
     return joint.at_base and bool(ancestor_mask(topology.parents)[joint.link].all())
 
 
-def check_coordinates(chain: Chain) -> None:
-    """Check the joints with several degrees of freedom, and the coupling.
-
-    Raises:
-        ModelError: such a joint or the coupling is invalid; the message names the joint and the fault.
-    """
-    topology, n = chain.topology, chain.n
-    screw, rotation, translation = (np.asarray(x) for x in (chain.screw, chain.rotation, chain.translation))
-    for links, joint in topology.compound_links():
-        first, rest = links.start, slice(links.start + 1, links.stop)
-        name = topology.joint_names[first]
-        for what, right in (
-            ("screws", joint.has_screws(screw[links])),
-            ("placements", np.abs(rotation[rest] - np.eye(3)).max() <= 1e-12),
-            ("offsets", np.abs(translation[rest]).max() <= 1e-12),
-        ):
-            if not right:
-                raise ModelError(
-                    f"the {len(joint.parts)} joints starting with {name!r} do not form a {joint.kind} joint: wrong {what}"
-                )
-        moved = np.abs(rotation[first] - np.eye(3)).max() > 0 or bool(translation[first].any())
-        if joint.at_base and (topology.parents[first] >= 0 or moved):
-            raise ModelError(
-                f"the {joint.kind} joint {name!r} must be attached to the base, at its origin; its position defines the "
-                "placement"
-            )
-    names = topology.coordinate_names
-    if chain.coupling is None:
-        if names is not None:
-            raise ModelError(
-                "coordinate names require a coupling; without a coupling, coordinates have the joint names"
-            )
-        return
-    matrix = np.asarray(chain.coupling.matrix)
-    if matrix.ndim != 2 or matrix.shape[0] != n or chain.coupling.offset.shape != (n,):
-        raise ModelError(f"a coupling requires a matrix ({n}, coordinates) and an offset ({n},), not {matrix.shape}")
-    if names is not None and len(names) != matrix.shape[1]:
-        raise ModelError(f"{len(names)} coordinate names are given for {matrix.shape[1]} coordinates")
-    for links, joint in topology.compound_links():
-        if joint.curved:
-            name, own = topology.joint_names[links.start], np.eye(n)[:, links]
-            if matrix.shape[1] < links.stop or (matrix[:, links] != own).any():
-                raise ModelError(f"the coupling must not change the {joint.kind} joint {name!r}")
-            if (matrix[links].sum(1) != 1).any():
-                raise ModelError(f"the coupling must not move the {joint.kind} joint {name!r}")
-
-
 def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
     """Configuration with ordinary joints at 0, quaternions (1, 0, 0, 0), and free joints at the origin [rad or m]."""
     return jnp.asarray(np.concatenate([joint.neutral() for joint in chain.joints]), chain.dtype)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from .._jax_compat import Tracer
 from ..errors import ModelError
 from ..spatial.host import Values
+from .build import check_coordinates
 from .chain import (
     COULOMB_VELOCITY,
     STRIBECK_VELOCITY,
@@ -27,7 +28,6 @@ from .chain import (
     Transmission,
     layout,
 )
-from .configuration import check_coordinates
 
 
 def with_transmission(
