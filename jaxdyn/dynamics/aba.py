@@ -1,9 +1,8 @@
-"""The articulated-body recursion used by `aba` and `forward_dynamics`.
+"""Forward dynamics: accelerations from torques, by the articulated-body algorithm or by factorising the mass matrix.
 
 Articulated inertias are symmetric 6x6 matrices, stored as the three blocks of [[angular, coupling], [coupling^T, linear]],
 which act on (w, v).
-
-Forward dynamics: accelerations from torques, by the articulated-body algorithm or by factorising the mass matrix."""
+"""
 
 from typing import NamedTuple
 
@@ -158,9 +157,6 @@ def to_parent(link: Link, inertia: ArticulatedInertia) -> tuple[ArticulatedInert
     # [p] coupling^T + (coupling + [p] linear) [p]^T, with M [p]^T = ([p] M^T)^T
     total = add(angular, skew_times(p, transpose(coupling)), transpose(skew_times(p, transpose(shifted))))
     return ArticulatedInertia(mat_to_sym(total), shifted, linear), coupling
-
-
-# -- forward
 
 
 @compiled

@@ -1,8 +1,8 @@
-"""The Coriolis matrix from Christoffel symbols, for which dM/dt - 2 C is skew-symmetric, and velocity products.
+"""The Coriolis matrix and velocity products, and two forms of the equations of motion for teaching and as checks.
 
-The Newton-Euler recursion in matrix form: M = A^T L^T G L A, and the velocity and gravity torques in closed form.
-
-Decomposition of the mass matrix M and the Coriolis matrix C into contributions of the links' rotation and translation."""
+These are the Newton-Euler recursion in matrix form, M = A^T L^T G L A, and the decomposition of M and C into contributions of
+the links' rotation and translation.
+"""
 
 from typing import NamedTuple
 
@@ -173,9 +173,6 @@ def coriolis_entries(
     return over_pairs(pairs_of(chain.topology.parents), entries, (twist_at(r, s), twist_at(r, first)), of_carried)
 
 
-# -- matrix form
-
-
 class MatrixForm(NamedTuple):
     """The stacked quantities of Lynch & Park 2017, sec. 8.4, with six rows per link, in the link frames and SI units.
 
@@ -230,10 +227,8 @@ def matrix_form(
 ) -> MatrixForm:
     """All terms of the dynamics as matrix products; velocity terms are in closed form, without derivatives of M.
 
-    The matrix form is intended for teaching and as an independent check. Its cost is O(n^3) with large constants, whereas
-    `inverse_dynamics` is O(n). Serial chains and trees of ordinary joints are supported. Armature, rotors and friction are not
-    included. If the base moves, `velocity_force` includes the terms that depend on its velocity, and `gravity_force` those that
-    depend on its acceleration.
+    The cost is O(n^3) with large constants. Armature, rotors and friction are not included. If the base moves, `velocity_force`
+    includes the terms that depend on its velocity, and `gravity_force` those that depend on its acceleration.
 
     The equations differ from those printed in Lynch & Park 2017, sec. 8.4, in three ways:
 
@@ -242,9 +237,8 @@ def matrix_form(
     - The matrix ad_{A qd} has a minus sign, since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i.
 
     Args:
-        base_twist: twist V_0 = (w, v) of the base in its own frame; zero by default [rad/s, m/s].
-        base_acceleration: spatial acceleration dV_0/dt of the base in its own frame, without gravity; zero by default
-            [rad/s^2, m/s^2].
+        base_twist: twist V_0 = (w, v) of the base in its own frame [rad/s, m/s].
+        base_acceleration: spatial acceleration dV_0/dt of the base in its own frame, without gravity [rad/s^2, m/s^2].
         wrench_by_tip: wrench F_t = (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
     Raises:
@@ -316,9 +310,6 @@ def _matrix(blocks: Float[Array, "n m a b"]) -> Float[Array, "rows columns"]:
 
 def _diagonal(blocks: Float[Array, "n a b"]) -> Float[Array, "rows columns"]:
     return _matrix(jnp.eye(len(blocks), dtype=blocks.dtype)[:, :, None, None] * blocks[:, None])
-
-
-# -- decomposition
 
 
 class Decomposition(NamedTuple):

@@ -78,6 +78,7 @@ from .engine.sweep import Beside, inward, outward, start_pose
 from .newton_euler import inverse_dynamics, link_inverse_dynamics, newton_euler, wrench_columns
 from .regressor import regressor
 
+DENSE = 64  # for more links, a directional derivative is cheaper to compute by differentiating the recursion
 TOGETHER = 12  # largest nv for which derivatives of forward dynamics are faster as one kernel than as several
 
 
@@ -130,11 +131,7 @@ def inverse_dynamics_derivatives(
     `inverse_dynamics` use the same formulas.
 
     Args:
-        q: joint positions [rad or m].
-        qd: joint velocities [rad/s or m/s].
-        qdd: joint accelerations [rad/s^2 or m/s^2].
-        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+        external_wrenches, wrench_by_tip: as for `inverse_dynamics` [N m, N].
         parameters: True to compute the regressor as well, which takes longer than all other Jacobians together.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
@@ -159,11 +156,7 @@ def forward_dynamics_derivatives(
     linear solve is differentiated (Carpentier & Mansard 2018). The cost is O(n^3) with small constants.
 
     Args:
-        q: joint positions [rad or m].
-        qd: joint velocities [rad/s or m/s].
-        tau: joint torques [N m] (forces [N] for prismatic joints).
-        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+        external_wrenches, wrench_by_tip: as for `forward_dynamics` [N m, N].
         parameters: True to compute d qdd/d pi as well.
 
     Returns:
@@ -214,10 +207,12 @@ def _matrix_slopes(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Arra
     return -inverse @ by_position, -inverse @ by_velocity, inverse
 
 
-_PER_LINK = lambda chain: max(100 + 60 * chain.n, 8 * chain.n**2)
+def _per_link(chain: Chain) -> int:
+    """Size of functions that hold whole matrices in a kernel."""
+    return max(100 + 60 * chain.n, 8 * chain.n**2)
 
 
-@by_batch(size=_PER_LINK)
+@by_batch(size=_per_link)
 def _link_forward(
     chain: Chain,
     q: Float[Array, "n *#lanes"],
@@ -241,7 +236,7 @@ def _link_forward(
     return qdd, *_times_inverse(inverse, position, velocity), inverse
 
 
-@by_batch(size=_PER_LINK)
+@by_batch(size=_per_link)
 def _link_slopes(
     chain: Chain,
     q: Float[Array, "n *#lanes"],
@@ -267,9 +262,6 @@ def _times_inverse(inverse: Array, position: Array, velocity: Array) -> tuple[Ar
     both = jnp.concatenate([position, velocity], axis=1)
     product, _ = jax.lax.scan(body, jnp.zeros_like(both), (inverse, both))
     return product[:, : len(inverse)], product[:, len(inverse) :]
-
-
-DENSE = 64  # for more links, a directional derivative is cheaper to compute by differentiating the recursion
 
 
 @link_inverse_dynamics.defjvp

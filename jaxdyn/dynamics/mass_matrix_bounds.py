@@ -43,17 +43,12 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     `highest`. More samples improve the estimates.
 
     The ranges are those of `random_configuration`: the joint limits, +-pi for joints without limits, and +-1 for coupled
-    coordinates. If a prismatic joint has no limits, M may be unbounded. If the robot has both revolute and prismatic joints,
-    the eigenvalues mix units.
+    coordinates. If a prismatic joint has no limits, M may be unbounded; with revolute and prismatic joints, the eigenvalues mix
+    units. Derivatives of the eigenvalues with respect to the robot are taken at fixed configurations.
 
     Args:
-        key: key of `jax.random`.
         count: number of random configurations.
         refinements: number of gradient steps for each refined configuration.
-
-    Returns:
-        The extreme eigenvalues [kg m^2 or kg] and their configurations. Derivatives of the eigenvalues with respect to the
-            robot are computed at these configurations; the configurations themselves are not differentiated.
     """
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))
@@ -147,16 +142,11 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
     d_k dM/dq_k(c) and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A is affine in d, its smallest
     eigenvalue is concave and its largest is convex, so the minimum of the former and the maximum of the latter are attained at
     corners of the box. By Weyl's inequality, the eigenvalues of M differ from those of A by no more than the spectral radius
-    rho(R). Therefore
-
-        min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
-
-    bound the eigenvalues on the box. For a set of boxes that covers the range, the smallest lower bound and the largest upper
-    bound are bounds over the entire range.
+    rho(R), so min lambda_min(A) - rho(R) and max lambda_max(A) + rho(R) over the corners bound them on the box.
 
     The boxes with the worst bounds are halved until the bounds are within the tolerance of the extreme eigenvalues found, or
-    until the maximum number of boxes is reached; the bounds are valid in either case. To account for rounding errors, the
-    bounds are widened by 10^4 eps times the largest entry of M.
+    until the maximum number of boxes is reached; the bounds are valid in either case. For rounding errors, they are widened by
+    10^4 eps times the largest entry of M.
 
     Args:
         boxes: maximum number of boxes for each of the two bounds.

@@ -1,13 +1,12 @@
-"""The regressor Y of inverse dynamics, which is linear in the inertial parameters pi: tau = Y(q, qd, qdd) pi.
+"""Regressors: torques, energies, the momentum and the Slotine-Li control law as linear functions of parameters.
 
-Regressors of joint drives, motors of transmissions, and springs.
+Those of the links are linear in the inertial parameters pi = inertial_parameters(chain).reshape(-1): column 10 i + k belongs to
+parameter k of link i, in the order m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz, about the origin of the link's frame and
+in its axes. They do not depend on the chain's own inertial parameters, and exclude armature and rotors, which have regressors
+of their own, as have friction and springs.
+"""
 
-Regressors of the energies, of the generalised momentum and of the Slotine-Li control law.
-
-The energies, the momentum and the control torques are linear in the inertial parameters pi =
-inertial_parameters(chain).reshape(-1). As in `regressor`, column 10 i + k belongs to parameter k of link i. The regressors do
-not depend on the inertial parameters of the chain, and exclude armature and rotors."""
-
+from collections.abc import Sequence
 from typing import Literal
 
 import jax
@@ -38,18 +37,13 @@ def regressor(
 ) -> Float[Array, "nv p"]:
     """Regressor Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the joint torques due to the links [N m or N], O(n^2).
 
-    The parameters are pi = inertial_parameters(chain).reshape(-1), so that column 10 i + k belongs to parameter k of link i.
-    The parameters of a link are m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz and Izz, about the origin of the link frame and in
-    its axes. Y does not depend on the inertial parameters of the chain.
-
-    M_l is the mass matrix of the links; the torques of `inverse_dynamics` also include armature (`drive_regressor`) and rotors
-    (`motor_regressor`).
+    The parameters are pi = inertial_parameters(chain).reshape(-1), so that column 10 i + k belongs to parameter k of link i: m,
+    m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz and Izz, about the origin of the link frame, in its axes. M_l is the mass matrix of
+    the links; `inverse_dynamics` also includes armature (`drive_regressor`) and rotors (`motor_regressor`).
 
     If joint j carries link i, that is, if j is between i and the base, then Y_j,i = A_j^T Ad^T W_i, where W_i is the 6x10
-    regressor of a single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0. For coupled joints, Y is multiplied from
-    the left by the transpose of the coupling matrix.
+    regressor of a single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0.
     """
-
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     entries = regressor_entries(links, x, rates, accelerations, base_gravity(links))
@@ -168,8 +162,6 @@ def power_coefficients(spin, velocity, w, dw, a):
     return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
 
 
-# -- drive regressors
-
 DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
 DRIVE_LEAVES: dict[str, str] = {
     "armature": "armature",
@@ -194,16 +186,10 @@ def drive_regressor(
 ) -> Float[Array, "nv m"]:
     """Regressor of the drives of all joints; of its n len(terms) columns, column len(terms) j + k belongs to term k of joint j.
 
-    The entries for joint j are
-
-    - qdd_j for armature,
-    - qd_j for viscous friction,
-    - tanh(qd_j / v_c) for Coulomb friction, where v_c is the chain's `friction.coulomb_velocity`,
-    - 1 for the offset.
-
-    Multiplied by the parameters (armature, fv, fc, offset) of every joint, the regressor yields the torques armature * qdd +
-    friction_force(chain, qd) [N m or N]. Stribeck friction has no column, since it is nonlinear in its width parameter. For the
-    motors of a transmission, see `motor_regressor`.
+    The entries of joint j are qdd_j for armature, qd_j for viscous and tanh(qd_j / v_c) for Coulomb friction, with v_c =
+    `friction.coulomb_velocity`, and 1 for the offset. Multiplied by the parameters (armature, fv, fc, offset) of every joint,
+    the regressor yields the torques armature * qdd + friction_force(chain, qd) [N m or N]. Stribeck friction has no column,
+    since it is nonlinear in its width parameter. For the motors of a transmission, see `motor_regressor`.
 
     Raises:
         ModelError: a term is unknown.
@@ -215,14 +201,7 @@ def drive_regressor(
         "coulomb": chain.friction.sign(qd),
         "offset": jnp.ones_like(qd),
     }
-    unknown = [t for t in terms if t not in columns]
-    if unknown:
-        raise ModelError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(columns)}")
-    if not terms:
-        return jnp.zeros((chain.nv, 0), qd.dtype)
-    values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
-    by_joint = jnp.eye(chain.n, dtype=values.dtype)[:, :, None] * values[None]
-    return generalised_force(chain, by_joint.reshape(chain.n, -1))
+    return _by_drive(chain, jnp.eye(chain.n, dtype=qd.dtype), columns, terms, "drive")
 
 
 @compiled
@@ -246,16 +225,21 @@ def motor_regressor(
     """
     if chain.transmission is None:
         raise ModelError("the chain has no transmission and therefore no motors; use with_transmission to add one")
-    if unknown := [t for t in terms if t not in MOTOR_LEAVES]:
-        raise ModelError(f"unknown motor term {unknown[0]!r}; the terms are {', '.join(MOTOR_LEAVES)}")
     ratios = chain.transmission.matrix
     rates, accelerations = ratios @ joint_rates(chain, qd), ratios @ joint_rates(chain, qdd)
     columns = {"inertia": accelerations, "viscous": rates, "coulomb": chain.transmission.friction.sign(rates)}
+    return _by_drive(chain, ratios.T, columns, terms, "motor")
+
+
+def _by_drive(chain: Chain, on_joints: Array, columns: dict[str, Array], terms: Sequence[str], kind: str) -> Array:
+    """The columns of drives, which act on the joints by the matrix `on_joints` (n, drives)."""
+    unknown = [t for t in terms if t not in columns]
+    if unknown:
+        raise ModelError(f"unknown {kind} term {unknown[0]!r}; the terms are {', '.join(columns)}")
     if not terms:
-        return jnp.zeros((chain.nv, 0), qd.dtype)
-    values = jnp.stack([columns[t] for t in terms], axis=1)  # (motors, len(terms))
-    by_joint = ratios.T[:, :, None] * values[None]
-    return generalised_force(chain, by_joint.reshape(chain.n, -1))
+        return jnp.zeros((chain.nv, 0), on_joints.dtype)
+    values = jnp.stack([columns[t] for t in terms], axis=1)  # (drives, len(terms))
+    return generalised_force(chain, (on_joints[:, :, None] * values[None]).reshape(chain.n, -1))
 
 
 @compiled
@@ -268,15 +252,12 @@ def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n
     return generalised_force(chain, jnp.diag(x - chain.springs.rest_position))
 
 
-# -- energy regressors
-
-
 @compiled
 def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
     """Row vector y for which y . pi is the kinetic energy K of the links [J], O(n).
 
-    Columns are ordered as in `regressor`. A link of mass m, first moment h and rotational inertia I has the energy m v^2 / 2 +
-    h . (v x w) + w . I w / 2, where (w, v) is its twist in the link frame. The energy of armature and rotors is excluded.
+    A link of mass m, first moment h and rotational inertia I has the energy m v^2 / 2 + h . (v x w) + w . I w / 2, where (w, v)
+    is its twist in the link frame.
     """
     _, (w, u) = _poses_and_twists(chain, q, v)
     xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
@@ -288,8 +269,8 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
     """Row vector y for which y . pi is the gravitational `potential_energy` P(q) [J], O(n).
 
-    Columns are ordered as in `regressor`. For link i with the pose (R_i, p_i), the coefficient of the mass is -gravity . p_i,
-    and the coefficients of the first moment are -R_i^T gravity.
+    For link i with the pose (R_i, p_i), the coefficient of the mass is -gravity . p_i, and those of the first moment are -R_i^T
+    gravity.
     """
     gravity = unstack(chain.gravity)
 
@@ -306,10 +287,9 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
     """Regressor Y for which Y pi = M(q) v is the generalised momentum of the links [N m s or N s], O(n^2).
 
-    Columns are ordered as in `regressor`; armature and rotors are excluded. M v is computed as the torques that accelerate the
-    links from rest with joint accelerations v, without gravity. Since the rate of the momentum follows from measured torques
-    (`hamiltonian_flow`), this regressor allows parameters to be identified without accelerations, as Gautier & Khalil (1988) do
-    with energies.
+    M v is computed as the torques that accelerate the links from rest with joint accelerations v, without gravity. Since the
+    rate of the momentum follows from measured torques (`hamiltonian_flow`), this regressor allows parameters to be identified
+    without accelerations, as Gautier & Khalil (1988) do with energies.
     """
     links, x = place(chain, q)
     zero, still = jnp.zeros_like(x), jnp.zeros_like(chain.gravity)
@@ -326,8 +306,8 @@ def passivity_regressor(
 ) -> Float[Array, "nv p"]:
     """Slotine-Li regressor Y_r(q, v, v_ref, a_ref) with Y_r pi = M(q) a_ref + C(q, v) v_ref + g(q), O(n^2).
 
-    Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N]. Columns are ordered as in
-    `regressor`. Y_r is used in adaptive control (Slotine & Li 1987). For v_ref = v, Y_r equals regressor(chain, q, v, a_ref).
+    Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N], for adaptive control (Slotine
+    & Li 1987). For v_ref = v, Y_r equals regressor(chain, q, v, a_ref).
     """
     links, x = place(chain, q)
     entries = lambda *motion: regressor_entries(links, x, *motion)
