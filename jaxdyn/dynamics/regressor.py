@@ -38,8 +38,8 @@ def regressor(
     """Regressor Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the joint torques due to the links [N m or N], O(n^2).
 
     The parameters are pi = inertial_parameters(chain).reshape(-1), so that column 10 i + k belongs to parameter k of link i: m,
-    m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz and Izz, about the origin of the link frame, in its axes. M_l is the mass matrix of
-    the links; `inverse_dynamics` also includes armature (`drive_regressor`) and rotors (`motor_regressor`).
+    m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz and Izz, about the origin of the link frame, in its axes. M_l is the links' mass
+    matrix; `inverse_dynamics` also includes armature (`drive_regressor`) and rotors (`motor_regressor`).
 
     If joint j carries link i, that is, if j is between i and the base, then Y_j,i = A_j^T Ad^T W_i, where W_i is the 6x10
     regressor of a single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0.

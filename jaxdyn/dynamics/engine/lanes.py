@@ -93,18 +93,8 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
         given = _Arguments(arguments)
         width = size(arguments[0])
         call = lambda *variables: function(*given.filled(variables))
-        single = custom_vmap(lambda *variables: _single(call, width, variables))
-
-        @single.def_vmap
-        def batched(axis_size, in_batched, *variables):
-            if not any(in_batched):  # for example, a batch of tangents at one state
-                out = _single(call, width, variables)
-                return out, jax.tree.map(lambda _: False, out)
-            out = _many(call, tuple(in_batched), axis_size, width, within=True)(*variables)
-            return out, jax.tree.map(lambda _: True, out)
-
-        del batched
-        differentiable = jax.custom_jvp(lambda *variables: single(*variables))
+        many = lambda count, mapped, *variables: _many(call, mapped, count, width, within=True)(*variables)
+        differentiable = jax.custom_jvp(with_vmap(lambda *variables: _single(call, width, variables), many))
 
         def rule(primals, tangents):
             if jvp is None:
@@ -124,6 +114,20 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
 
     chosen.defjvp = defjvp  # type: ignore[attr-defined]
     return chosen
+
+
+def with_vmap(single: Callable, many: Callable) -> Callable:
+    """The function `single`, which `vmap` replaces by many(count, mask of the arguments with a batch axis, *arguments)."""
+    function = custom_vmap(single)
+
+    @function.def_vmap
+    def rule(axis_size, in_batched, *variables):
+        some = any(in_batched)  # not, for example, for a batch of tangents at one state
+        out = many(axis_size, tuple(in_batched), *variables) if some else single(*variables)
+        return out, jax.tree.map(lambda _: some, out)
+
+    del rule
+    return lambda *variables: function(*variables)
 
 
 class _Arguments:
@@ -162,27 +166,20 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
     """The function for one batch axis, the first axis of the mapped variables; a further `vmap` merges the two batch axes."""
-    many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
 
-    @many.def_vmap
-    def again(axis_size, in_batched, *variables):
-        if not any(in_batched):
-            out = _over_lanes(call, mapped, count, width, within, variables)
-            return out, jax.tree.map(lambda _: False, out)
+    def again(outer_count, in_batched, *variables):
         merged = []
         for x, inner, outer in zip(variables, mapped, in_batched, strict=True):
             if inner and not outer:
-                x = jnp.broadcast_to(x, (axis_size, *x.shape))
+                x = jnp.broadcast_to(x, (outer_count, *x.shape))
             elif outer and not inner:
-                x = jnp.broadcast_to(x[:, None], (axis_size, count, *x.shape[1:]))
-            merged.append(x.reshape(axis_size * count, *x.shape[2:]) if inner or outer else x)
+                x = jnp.broadcast_to(x[:, None], (outer_count, count, *x.shape[1:]))
+            merged.append(x.reshape(outer_count * count, *x.shape[2:]) if inner or outer else x)
         either = tuple(a or b for a, b in zip(mapped, in_batched, strict=True))
-        out = _many(call, either, axis_size * count, width, within)(*merged)
-        out = jax.tree.map(lambda x: x.reshape(axis_size, count, *x.shape[1:]), out)
-        return out, jax.tree.map(lambda _: True, out)
+        out = _many(call, either, outer_count * count, width, within)(*merged)
+        return jax.tree.map(lambda x: x.reshape(outer_count, count, *x.shape[1:]), out)
 
-    del again
-    return many
+    return with_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables), again)
 
 
 def _over_lanes(
@@ -262,24 +259,16 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
     whole = functools.partial(loop, in_lanes)
     in_turn = functools.partial(loop, by_batch(in_lanes, size=lambda _: width))
     largest = max([width, *(x.size for x in variables)])
-    single = custom_vmap(lambda *v: _single(whole, width, v) if largest <= LARGEST else in_turn(*v))
+    single = lambda *v: _single(whole, width, v) if largest <= LARGEST else in_turn(*v)
 
-    @single.def_vmap
-    def batched(axis_size, in_batched, *variables):
-        if not any(in_batched):
-            out = in_turn(*variables)
-            return out, jax.tree.map(lambda _: False, out)
+    def many(count, mapped, *variables):
         # after one iteration, the carry differs between lanes
-        own = [k < carried and not b for k, b in enumerate(in_batched)]
-        variables = [
-            jnp.broadcast_to(x, (axis_size, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)
-        ]
-        mapped = tuple(o or b for o, b in zip(own, in_batched, strict=True))
-        out = _many(whole, mapped, axis_size, width, within=False)(*variables)
-        return out, jax.tree.map(lambda _: True, out)
+        own = [k < carried and not m for k, m in enumerate(mapped)]
+        variables = [jnp.broadcast_to(x, (count, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)]
+        mapped = tuple(o or m for o, m in zip(own, mapped, strict=True))
+        return _many(whole, mapped, count, width, within=False)(*variables)
 
-    del batched
-    return single(*variables)
+    return with_vmap(single, many)(*variables)
 
 
 def in_groups(function: Callable, size: int) -> Callable:
@@ -291,21 +280,17 @@ def in_groups(function: Callable, size: int) -> Callable:
     def call(*arguments):
         given = _Arguments(arguments)
         whole = lambda *variables: function(*given.filled(variables))
-        one = custom_vmap(whole)
 
-        @one.def_vmap
-        def batched(axis_size, in_batched, *variables):
-            together = jax.vmap(whole, [0 if b else None for b in in_batched], axis_size=axis_size)
-            out = by_platform(_grouped(together, whole, in_batched, axis_size, size), together, *variables)
-            return out, jax.tree.map(lambda _: True, out)
+        def many(count, mapped, *variables):
+            at_once = jax.vmap(whole, [0 if m else None for m in mapped], axis_size=count)
+            return by_platform(_grouped(at_once, whole, mapped, count, size), at_once, *variables)
 
-        del batched
-        return one(*given.variables)
+        return with_vmap(whole, many)(*given.variables)
 
     return call
 
 
-def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Count, size: int) -> Callable:
+def _grouped(together: Callable, whole: Callable, mapped: Sequence[bool], count: Count, size: int) -> Callable:
     """The function, mapped over a batch axis one group at a time; each group has rows from every device of a sharded batch."""
     parts = min(jax.local_device_count("cpu"), 8)
     if not isinstance(count, int) or count <= parts * size:
