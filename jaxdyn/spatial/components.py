@@ -1,8 +1,8 @@
-"""Vectors and matrices as tuples of scalars, for the recursions over links.
+"""Vectors and matrices as tuples of scalars: NumPy, JAX or SymPy scalars, or arrays of them over a batch.
 
-In a scan over links, storing the components of each 3-vector in separate arrays lets XLA fuse an entire step into a few
-unit-stride loops over the batch. On CPUs, the throughput is about three times that of stacked arrays with small matrix
-products (docs/design.md).
+The recursions over links consist of such tuples. In a scan over links, storing the components of each 3-vector in separate
+arrays lets XLA fuse an entire step into a few unit-stride loops over the batch. On CPUs, the throughput is about three times
+that of stacked arrays with small matrix products (docs/design.md).
 
 - `Vec` is (x, y, z).
 - `Mat` contains the nine entries of a matrix in row-major order.
@@ -73,6 +73,22 @@ def matmul(a: Mat, b: Mat) -> Mat:
 def transpose(a: Mat) -> Mat:
     """Transposed matrix A^T."""
     return (*a[0::3], *a[1::3], *a[2::3])
+
+
+def skew(v: Any, zero: Component = 0) -> Mat:
+    """The matrix [v] with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
+    x, y, z = v[0], v[1], v[2]
+    return (zero, -z, y, z, zero, -x, -y, x, zero)
+
+
+def rotation_of_rpy(cosines: Any, sines: Any) -> Mat:
+    """The rotation Rz(yaw) Ry(pitch) Rx(roll), from the cosines and sines of (roll, pitch, yaw)."""
+    (cr, cp, cy), (sr, sp, sy) = cosines, sines
+    return (
+        *(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
+        *(sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
+        *(-sp, cp * sr, cp * cr),
+    )
 
 
 def skew_times(p: Sequence[Component], m: Mat) -> Mat:

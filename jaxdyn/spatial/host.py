@@ -12,6 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from . import components
+from .components import rotation_of_rpy, sym_to_mat
+
 Values = ArrayLike | Array | float | Sequence[Any]  # ArrayLike alone makes checkers reject tuples and numbers
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
@@ -20,8 +23,8 @@ Pose = Float[np.ndarray, "4 4"]
 
 def inertia_tensor(pi: Any, xp: ModuleType = np) -> Any:
     """The 3x3 inertia I_o [kg m^2] about the frame's origin, from the ten inertial parameters."""
-    xx, xy, yy, xz, yz, zz = pi[4], pi[5], pi[6], pi[7], pi[8], pi[9]
-    return xp.stack([xp.stack([xx, xy, xz]), xp.stack([xy, yy, yz]), xp.stack([xz, yz, zz])])
+    tensor = xp.stack(sym_to_mat(tuple(pi[4 + k] for k in range(6))))
+    return tensor.reshape(3, 3, *tensor.shape[1:])
 
 
 def second_moment(pi: Ten) -> Matrix:
@@ -99,8 +102,7 @@ def adjoint(t: Pose) -> Float[np.ndarray, "6 6"]:
 
 def skew(x: np.ndarray) -> Matrix:
     """Skew-symmetric matrix [x], with [x] y = x cross y."""
-    a, b, c = x
-    return np.array([[0, -c, b], [c, 0, -a], [-b, a, 0]])
+    return np.array(components.skew(x)).reshape(3, 3)
 
 
 def rotation_about(axis: np.ndarray, angle: float) -> Matrix:
@@ -111,15 +113,7 @@ def rotation_about(axis: np.ndarray, angle: float) -> Matrix:
 
 def rotation_from_rpy(cosines: Values, sines: Values) -> Matrix:
     """Rotation matrix Rz(yaw) Ry(pitch) Rx(roll), from the cosines and sines of (roll, pitch, yaw)."""
-    (cr, cp, cy), (sr, sp, sy) = np.asarray(cosines), np.asarray(sines)
-    return np.array(
-        [
-            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
-            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
-            [-sp, cp * sr, cp * cr],
-        ],
-        float,
-    )
+    return np.array(rotation_of_rpy(np.asarray(cosines), np.asarray(sines)), float).reshape(3, 3)
 
 
 def rpy_of(r: Matrix) -> Float[np.ndarray, "3"]:

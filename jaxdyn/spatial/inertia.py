@@ -1,10 +1,8 @@
-"""Rigid-body inertia: the ten parameters, the 6x6 spatial inertia, the 4x4 pseudo-inertia, and their transformations.
+"""Inertia of rigid bodies: ten parameters, 6x6 spatial inertia, 4x4 pseudo-inertia, and log-Cholesky parameters.
 
 The ten inertial parameters of a body are pi = (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2]. The
 inertia is about the *origin* of the frame, which need not be the centre of mass c. Energies, momenta and torques are linear
 in pi.
-
-Physical consistency of a body: its pseudo-inertia, and log-Cholesky parameters of physically consistent bodies.
 
 Inertial parameters describe a body of positive density if and only if their 4x4 pseudo-inertia J is positive definite
 (Wensing, Kim & Slotine 2017):
@@ -18,16 +16,19 @@ since its positive diagonal is represented by logarithms (Rucker & Wensing 2022)
     theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3).
 
 The number a determines the mass, m = e^2a, and t is the centre of mass [m]. The entries e^d [m] stretch the body, and the
-entries s [m] shear it. The map from theta to consistent inertial parameters is one-to-one and smooth in both directions."""
+entries s [m] shear it. The map from theta to consistent inertial parameters is one-to-one and smooth in both directions.
+"""
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from .host import inertia_tensor, packed
+from .host import inertia_tensor, packed, second_moment
 from .se3 import adjoint, pose_inverse
 from .so3 import skew
+
+MARGIN = 1e-13  # minimum central second moment of mass, relative to the trace of the inertia about the origin
 
 
 def inertial_parameters_from_com(
@@ -101,11 +102,6 @@ def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
     s = 0.5 * jnp.trace(inertia) * jnp.eye(3, dtype=pi.dtype) - inertia
     h = pi[1:4, None]
     return jnp.block([[s, h], [h.T, pi[0][None, None]]])
-
-
-# -- pseudo inertia
-
-MARGIN = 1e-13  # minimum central second moment of mass, relative to the trace of the inertia about the origin
 
 
 def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
@@ -194,10 +190,8 @@ def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]
         raise ModelError(f"link {link!r}: its inertial parameters contain NaN or infinity")
     if pi[0] <= 0:
         raise ModelError(f"link {link!r}: mass {pi[0]:g} kg is not positive; specify a positive mass")
-    io = inertia_tensor(pi)
-    second = 0.5 * np.trace(io) * np.eye(3) - io - np.outer(pi[1:4], pi[1:4]) / pi[0]
-    least = np.linalg.eigvalsh(second)[0]
-    if least <= MARGIN * np.trace(io):
+    least = np.linalg.eigvalsh(second_moment(pi) - np.outer(pi[1:4], pi[1:4]) / pi[0])[0]
+    if least <= MARGIN * (pi[4] + pi[6] + pi[9]):
         raise ModelError(
             f"link {link!r}: no body of positive density has this inertia. Its second moment of mass about the centre of mass, "
             f"(tr(I) / 2) eye(3) - I, has the eigenvalue {least:.3g} kg m^2; all eigenvalues must be positive (triangle "

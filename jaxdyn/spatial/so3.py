@@ -1,15 +1,17 @@
-"""Sine and cosine, computed together in arithmetic that a compiler can vectorise.
+"""Rotations: SO(3) and its Lie algebra, as 3x3 matrices acting on column vectors, and unit quaternions (w, x, y, z).
 
-Float64 programs that XLA compiles for the CPU call the C library once for every sine. In batched inverse dynamics, these
-calls took a third of the run time. Float32 programs contain no such calls.
-
-Rotations: SO(3) and its Lie algebra, as 3x3 matrices acting on column vectors."""
+The sine and cosine of joint angles are computed together, in arithmetic that a compiler can vectorise: float64 programs that
+XLA compiles for the CPU call the C library once for every sine, which took a third of the run time of batched inverse
+dynamics. Float32 programs contain no such calls.
+"""
 
 import math
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from . import components
 
 # pi/2 as a sum of three parts. The first two have 33 bits, so multiplying them by a number of quadrants of up to 2^20 is exact.
 # For larger angles, the error is still less than one unit in the last place of the angle.
@@ -62,14 +64,9 @@ def _polynomial(coefficients: tuple[float, ...], z: Array) -> Array:
     return total
 
 
-# -- so3
-
-
 def skew(v: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Skew-symmetric matrix [v] of a vector, with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
-    x, y, z = v[0], v[1], v[2]
-    zero = jnp.zeros_like(x)
-    return jnp.stack([jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])])
+    return jnp.stack(components.skew(v, jnp.zeros_like(v[0]))).reshape(3, 3)
 
 
 def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
@@ -185,14 +182,7 @@ def quaternion_to_rotation(quaternion: Float[Array, "4"]) -> Float[Array, "3 3"]
 
 def rpy_to_rotation(rpy: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Rotation R = Rz(yaw) Ry(pitch) Rx(roll) from fixed-axis roll, pitch and yaw [rad], as in URDF's `rpy`."""
-    (sr, sp, sy), (cr, cp, cy) = jnp.sin(rpy), jnp.cos(rpy)
-    return jnp.stack(
-        [
-            jnp.stack([cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr]),
-            jnp.stack([sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr]),
-            jnp.stack([-sp, cp * sr, cp * cr]),
-        ]
-    )
+    return jnp.stack(components.rotation_of_rpy(jnp.cos(rpy), jnp.sin(rpy))).reshape(3, 3)
 
 
 def rotation_to_rpy(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:

@@ -19,6 +19,7 @@ from sympy.printing.latex import LatexPrinter
 
 from ..errors import ModelError
 from ..model.chain import Chain, layout
+from ..spatial import components
 from ..spatial.host import inertia_tensor
 
 
@@ -417,7 +418,7 @@ def _neat(x: Expr) -> Expr:
 
 def skew(x: Any) -> Matrix:
     """Skew-symmetric matrix [x] with [x] y = x cross y."""
-    return Matrix([[0, -x[2], x[1]], [x[2], 0, -x[0]], [-x[1], x[0], 0]])
+    return Matrix(3, 3, components.skew(x))
 
 
 class _Short(LatexPrinter):
