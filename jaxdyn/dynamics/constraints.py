@@ -114,7 +114,10 @@ def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
 
 
 def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
-    """Placements of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6)."""
+    """Placements of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6).
+
+    The sweep is no kernel: the decompositions beside it take most of the time of all callers.
+    """
 
     def out(parent, link: Link, inputs):
         here, motion, velocity = parent
