@@ -1,8 +1,6 @@
-"""`make_chain`: builds a `Chain` from arrays and rejects inconsistent models. All other builders use it.
-
-Chains from screw axes, by the product-of-exponentials formula of Lynch & Park 2017.
-
-Chains from Denavit-Hartenberg tables, standard or modified."""
+"""Builders of chains: from arrays (`make_chain`, which all others use, and which rejects inconsistent models), from screw axes
+(the product of exponentials of Lynch & Park 2017), and from Denavit-Hartenberg tables, standard or modified.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -428,9 +426,6 @@ def attach(
     return dataclasses.replace(chain, inertia=chain.inertia.at[link].add(pi))
 
 
-# -- screws
-
-
 def from_screws(
     screws: Values,
     home_poses: Values,
@@ -520,9 +515,6 @@ def _from_spatial(g: np.ndarray, n: int) -> np.ndarray:
             )
     pick = [(5, 5), (2, 4), (0, 5), (1, 3), (0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
     return np.stack([g[:, i, j] for i, j in pick], axis=1)
-
-
-# -- dh
 
 
 def from_dh(

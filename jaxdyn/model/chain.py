@@ -1,6 +1,7 @@
-"""Properties of joints and motors other than inertia: friction, springs, limits.
+"""`Chain`: a robot as a pytree, with the properties of its joints and motors, and the layout of its coordinates.
 
-`Chain`: a robot as a pytree. Numbers are leaves, to differentiate, batch or optimise; names are static."""
+Numbers are leaves, to differentiate, batch or optimise; names and the tree of links are static (`Topology`).
+"""
 
 import dataclasses
 import functools
@@ -38,8 +39,8 @@ def converts(cls: type[T]) -> type[T]:
 def _of_arrays(cls: type[T]) -> type[T]:
     """Turn a class of array fields into a frozen dataclass that is a pytree and applies the converters of `equinox.field`.
 
-    An `equinox.Module` would serve as well, but would add more overhead to each call of a jitted function that takes a
-    robot as argument: 4 us for the three modules in a robot, compared with 1 us for these classes.
+    An `equinox.Module` would serve as well, but flattening the three modules of a robot takes 9 us in each call of a jitted
+    function, and 3 us with these classes; a call of `inverse_dynamics` takes 80 us.
     """
     cls.__post_init__ = _convert  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)

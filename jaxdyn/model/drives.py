@@ -1,6 +1,6 @@
-"""Functions that add drives to a robot: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`).
-
-Elastic joints, with separate motor and link angles connected by a spring (Spong's model)."""
+"""Drives of a robot: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`), and elastic joints, whose
+motor and link angles are connected by a spring (Spong's model).
+"""
 
 import dataclasses
 import functools
@@ -167,9 +167,6 @@ def check_values(
             what = "negative" if least == 0 else "not positive"
             raise ModelError(f"{name} is {what} ({values.min():g}), which is impossible for a drive")
     return jnp.broadcast_to(y, (size,))
-
-
-# -- elastic
 
 
 class ElasticJoints(eqx.Module):

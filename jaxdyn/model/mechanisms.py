@@ -1,6 +1,6 @@
-"""Constraints on a chain: between two frames, between a frame and the world, on the configuration, or on the velocities.
-
-A base that translates in space, on three additional prismatic joints."""
+"""Constraints on a chain, between two frames, between a frame and the world, on the configuration or on the velocities; and a
+base that translates in space, on three additional prismatic joints.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -176,8 +176,6 @@ def coordinate_columns(chain: Chain, chosen: Sequence[str | int]) -> np.ndarray:
         raise ModelError(f"a coordinate is named twice in {tuple(chosen)}; name each one once")
     return np.array(columns, int)
 
-
-# -- base point
 
 AXES = ("base_x", "base_y", "base_z")
 

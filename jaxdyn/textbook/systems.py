@@ -1,18 +1,7 @@
-"""Building blocks of textbook systems: slender bodies, and chains whose frames are parallel at q = 0.
+"""Textbook systems as chains: small robots with closed-form equations of motion, a biped, and systems with drives.
 
-A walking robot with seven links and ten joints, fixed at its stance foot or floating.
-
-`textbook` exports this robot and describes its units.
-
-Textbook systems with drives as chains: a geared link, an elastic joint, a remotely driven elbow, a coupled wrist.
-
-`textbook` exports these systems and describes their units and symbols.
-
-Textbook systems as chains: small robots with closed-form equations of motion.
-
-Masses are in [kg], lengths in [m], moments of inertia in [kg m^2], angles in [rad], and gravity is a positive magnitude in
-[m/s^2]. Each docstring gives M, h = C qd and g in tau = M qdd + h + g, where c_i, s_i and c_ij are cos q_i, sin q_i and
-cos(q_i + q_j)."""
+Units and symbols are those of `textbook`.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,6 +12,7 @@ from ..errors import ModelError
 from ..model.build import make_chain
 from ..model.chain import Chain, Friction, JointLimits, Topology
 from ..model.drives import elastic_chain, elastic_joints, with_coupling, with_transmission
+from ..model.joints import Free
 from ..spatial.host import Values, pose_of, ten_parameters
 
 X, Y, Z = np.eye(3)
@@ -116,10 +106,7 @@ def planar_elbow(
     )
 
 
-# -- biped
-
 _NO_BODY = (0.0, np.zeros(3), np.zeros((3, 3)))
-_FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 # joints of a leg from the hip down: name, axis, point, lower and upper limit [rad], link below the joint
 _LEG = (
@@ -191,14 +178,9 @@ def biped(
 
     Args:
         floating: use a free joint at the torso instead of a fixed left foot.
-        torso_mass: mass of the torso [kg].
-        thigh_mass: mass of a thigh [kg].
-        shin_mass: mass of a shin [kg].
-        foot_mass: mass of a foot [kg].
         leg_length: length of each thigh and of each shin [m].
         hip_width: distance between the legs [m].
         ankle_height: height of each ankle above the sole [m].
-        gravity: magnitude of gravity, along -z [m/s^2].
     """
     feet = {"left": np.zeros(3), "right": np.array([0, -hip_width, 0])}
     heights = {"ankle": ankle_height, "knee": ankle_height + leg_length, "hip": ankle_height + 2 * leg_length}
@@ -219,8 +201,8 @@ def biped(
         for side, foot in feet.items()
     }
     if floating:
-        free = [_Row(f"floating_base_{x}", f"torso_{x}", X, pelvis) for x in _FREE[:-1]]
-        rows = [*free, _Row(f"floating_base_{_FREE[-1]}", "torso", X, pelvis), *down["left"], *down["right"]]
+        free = [_Row(f"floating_base{x}", f"torso{x}", X, pelvis) for x in Free.parts[:-1]]
+        rows = [*free, _Row(f"floating_base{Free.parts[-1]}", "torso", X, pelvis), *down["left"], *down["right"]]
         parents = [*range(-1, 10), 5, *range(11, 15)]
         origin = pelvis
         screws = [*np.eye(6), *([*row.axis, 0, 0, 0] for row in rows[6:])]
@@ -265,9 +247,6 @@ def _box(mass: float, centre: np.ndarray, edges: tuple[float, float, float]) -> 
     """Mass, centre and inertia about the centre of a uniform box with edges (a, b, c): I_xx = m (b^2 + c^2) / 12."""
     square = np.square(edges)
     return mass, np.asarray(centre, float), mass / 12 * np.diag(square.sum() - square)
-
-
-# -- drives
 
 
 def geared_link(
@@ -330,17 +309,7 @@ def elastic_link(
     The chain is that of `elastic_chain`, with one joint for the link and one for the spring. `spring_force` includes the
     spring, and `friction_force` includes all damping.
 
-    Args:
-        mass: mass of the link [kg].
-        com_distance: distance of the link's centre of mass from the joint [m].
-        link_inertia: inertia of the link about the joint axis [kg m^2].
-        motor_inertia: inertia of the rotor about its axis [kg m^2].
-        stiffness: stiffness of the spring [N m/rad].
-        damping: damping coefficient parallel to the spring [N m s/rad].
-        motor_damping: viscous friction coefficient of the motor, with respect to motor speed [N m s/rad].
-        link_damping: viscous friction coefficient of the link [N m s/rad].
-        gear_ratio: motor revolutions per joint revolution.
-        gravity: magnitude of gravity, along -z [m/s^2].
+    `link_inertia` is about the joint axis, and `motor_damping` refers to the speed of the motor.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2; a stiffness or motor inertia is not positive.
@@ -409,15 +378,8 @@ def coupled_wrist(
     The corresponding parameters of `coupled_drive(5, 6)` are Iam6, fvm6 and fsm6, with the velocity v_c / |r6|. In this chain,
     joints 5 and 6 are the second and third joints. The default masses, lengths and motor parameters are our choice.
 
-    Args:
-        gear_ratio: r4, r5, r6, motor revolutions per joint revolution.
-        rotor_inertia: inertia of the rotors, one value for all or three values [kg m^2].
-        viscous_friction: viscous friction coefficient of the motors, one value for all or three values [N m s/rad].
-        coulomb_friction: Coulomb friction of the motors, one value for all or three values [N m].
-        coulomb_velocity: width v_c of the smooth sign function, in terms of motor speed [rad/s].
-        masses: masses of the links [kg].
-        lengths: distances of the masses from the wrist centre [m].
-        gravity: magnitude of gravity, along -z [m/s^2].
+    Motor parameters are one value for all motors or three values, in terms of motor speed; `lengths` are the distances of the
+    masses from the wrist centre [m].
 
     Raises:
         ModelError: the number of gear ratios is not three; also the errors of `with_transmission`.
@@ -444,9 +406,6 @@ def coupled_wrist(
         coulomb_friction=coulomb_friction,
         coulomb_velocity=coulomb_velocity,
     )
-
-
-# -- textbook
 
 
 def planar_2r_point_masses(
