@@ -40,7 +40,7 @@ from .crba import (
     twist_at,
     wrench_at,
 )
-from .derivatives import coriolis_turn, coriolis_wrench, moved_system, spread_of, twist_bracket
+from .derivatives import coriolis_turn, coriolis_wrench, moved_system, twist_bracket, velocity_moments
 from .engine.lanes import by_batch
 from .engine.mode import defined_by
 from .engine.pairs import over_pairs, pairs_of, spread, spread_sides
@@ -135,30 +135,28 @@ def coriolis_entries(
     """
     s, inertia, hops, _ = screws_and_inertias(chain, q)
 
-    def out(parent, link: Link, x):
-        del link
+    def out(parent, _: Link, x):
         s, inertia, step, rate = x
         v = twist_at(step, parent)
         twist = add(v, scale(rate, s))
-        return twist, (v, spread_of(inertia, twist), carried_wrench(inertia, twist)[3:])
+        return twist, (v, velocity_moments(inertia, twist), carried_wrench(inertia, twist)[3:])
 
     (zero,) = zeros(1, (q, qd), (chain.inertia,))
-    v, spread, p = outward(chain, q, out, (zero,) * 6, (s, inertia, hops.step, qd))
+    v, moments, p = outward(chain, q, out, (zero,) * 6, (s, inertia, hops.step, qd))
     first = twist_bracket(v, s)
 
-    def gather(children, link: Link, x):
-        del link
+    def gather(children, _: Link, x):
         children, last = children
         own, (s, first), stretch = x
-        inertia, spread, p = jax.tree.map(jnp.add, children, own)
+        inertia, moments, p = jax.tree.map(jnp.add, children, own)
         to_pivot, from_parent = reach(stretch, last)
         carried = carried_wrench(inertia, s)
-        transposed = add(coriolis_turn(unrotate, spread, s), cross(p, s[3:]))
-        moved = add(carried_wrench(inertia, first), scale(0.5, coriolis_wrench(spread, p, s)))
-        at_parent = moved_system(stretch.step, inertia, spread, p)
+        transposed = add(coriolis_turn(unrotate, moments, s), cross(p, s[3:]))
+        moved = add(carried_wrench(inertia, first), scale(0.5, coriolis_wrench(moments, p, s)))
+        at_parent = moved_system(stretch.step, inertia, moments, p)
         return Beside(at_parent, from_parent), (carried, transposed, moved, to_pivot)
 
-    own = (inertia, spread, p)
+    own = (inertia, moments, p)
     nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, p))
     inputs = (own, (s, first), stretches(chain, hops))
     momenta, transposed, by_velocity, r = inward(chain, q, gather, nothing, inputs)

@@ -26,7 +26,7 @@ from . import rnea
 from .coordinates import generalised_inertia
 from .engine.lanes import by_batch, sparse_jvp, spread_over_lanes
 from .engine.mode import defined_by
-from .engine.pairs import jacobian_by_column, over_pairs, pairs_of, spread
+from .engine.pairs import Pairs, jacobian_by_column, over_pairs, pairs_of, spread
 from .engine.sweep import Beside, hop, inward, outward, start_pose
 from .newton_euler import newton_euler
 
@@ -54,16 +54,17 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"], masses: Masses) -> Float[Array, "entries *#lanes"]:
     """Entries of the mass matrix, including armature, from composite bodies, in the order of `pairs_of`."""
     composite = composite_momenta(chain, x, masses)
+    return mass_entries(pairs_of(chain.topology.parents), composite.screw, composite.momentum, chain.armature)
+
+
+def mass_entries(pairs: Pairs, screws, momenta, armature: Array) -> Float[Array, "entries *#lanes"]:
+    """Entries of the mass matrix from the screw of the carrier and the momentum of what the carried joint moves."""
 
     def entry(screw, of_carried, same):
         momentum, armature = of_carried
         return ((dot(screw, momentum) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
 
-    of_carried = (composite.momentum, spread_over_lanes(chain.armature))
-    return over_pairs(pairs_of(chain.topology.parents), entry, composite.screw, of_carried)[0]
-
-
-# -- mass matrix inverse
+    return over_pairs(pairs, entry, screws, (momenta, spread_over_lanes(armature)))[0]
 
 
 @compiled

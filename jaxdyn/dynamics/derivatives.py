@@ -61,6 +61,7 @@ from .crba import (
     Hops,
     carried_wrench,
     inverse_of_mass_matrix,
+    mass_entries,
     moved_inertia,
     positive_inverse,
     reach,
@@ -280,7 +281,9 @@ def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     else:
         still = tuple(SymbolicZero(jax.typeof(x)) for x in primals[1:4])
         value, tangent = sparse_jvp(newton_euler, primals, (tangents[0], *still, *tangents[4:]))
-    for matrix, t, moves in zip(link_derivatives(*primals), tangents[1:4], along, strict=True):
+    chain = primals[0]
+    matrices = spread_derivatives(chain, derivative_entries(*primals, jnp.zeros_like(chain.armature)))
+    for matrix, t, moves in zip(matrices, tangents[1:4], along, strict=True):
         tangent = tangent + matrix @ t if moves else tangent
     return value, tangent
 
@@ -298,32 +301,13 @@ def link_torques(
     return newton_euler(chain, q, qd, qdd, gravity, wrenches)
 
 
-class LinkDerivatives(NamedTuple):
-    """Jacobians (n, n) of the joint torques, with the entries d tau_i / d q_j, d tau_i / d qd_j and d tau_i / d qdd_j."""
-
-    position: Array
-    velocity: Array
-    acceleration: Array
-
-
-def link_derivatives(
-    chain: Chain,
-    q: Float[Array, " n"],
-    qd: Float[Array, " n"],
-    qdd: Float[Array, " n"],
-    gravity: Float[Array, "3"],
-    wrenches: Float[Array, "n 6"] | None,
-) -> LinkDerivatives:
-    """The Jacobians of `newton_euler`, with wrenches on links constant in the link frames."""
-    still = jnp.zeros_like(chain.armature)
-    return spread_derivatives(chain, derivative_entries(chain, q, qd, qdd, gravity, wrenches, still))
-
-
-def spread_derivatives(chain: Chain, entries: tuple[Array, ...], joints: tuple[Spherical, ...] = ()) -> LinkDerivatives:
-    """The matrices (n, n) with the entries from `derivative_entries`."""
+def spread_derivatives(
+    chain: Chain, entries: tuple[Array, ...], joints: tuple[Spherical, ...] = ()
+) -> tuple[Array, ...]:
+    """The Jacobians (n, n) of the joint torques with respect to q, qd and qdd, from the entries of `derivative_entries`."""
     pairs = pairs_of(chain.topology.parents, tuple((joint.link, joint.size) for joint in joints))
     above, by_position, velocity, by_velocity, mass = entries
-    return LinkDerivatives(
+    return (
         spread_sides(pairs, above, by_position, together=True),
         spread_sides(pairs, velocity, by_velocity),
         spread(pairs.symmetric, mass),
@@ -341,7 +325,7 @@ def derivative_entries(
     armature: Float[Array, "n *#lanes"],
     joints: tuple[Spherical, ...] = (),
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
-    """Entries of `link_derivatives` for the pairs in `pairs_of`: two arrays for q, two for qd and one for qdd.
+    """Entries of the Jacobians of `link_inverse_dynamics`, as in `pairs_of`: two arrays for q, two for qd and one for qdd.
 
     Five arrays instead of three keep the largest one small, so that a kernel for a humanoid has 64 lanes.
 
@@ -360,7 +344,7 @@ class Motion(NamedTuple):
     parent_twist: tuple[Array, ...]
     parent_acceleration: tuple[Array, ...]
     inertia: tuple[Array, ...]
-    spread: tuple[Array, ...]  # N, see the module's docstring
+    moments: tuple[Array, ...]  # N, see the module's docstring
     momentum: tuple[Array, ...]  # P, see the module's docstring
     wrench: tuple[Array, ...]
     hops: Hops
@@ -370,8 +354,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
     """Twists, accelerations and related quantities of every link, about the link's origin and in world axes."""
     s, inertia, hops, rotation = screws_and_inertias(chain, q)
 
-    def out(parent, link: Link, x):
-        del link
+    def out(parent, _: Link, x):
         v, a = parent
         s, inertia, step, rate, acceleration, acting = x
         v, a = twist_at(step, v), twist_at(step, a)
@@ -382,7 +365,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
         wrench = add(force, wrench_bracket(twist, momentum))
         if acting is not None:
             wrench = sub(wrench, acting)
-        motion = v, a, spread_of(inertia, twist), momentum[3:], wrench
+        motion = v, a, velocity_moments(inertia, twist), momentum[3:], wrench
         return (twist, spatial), motion, (*momentum, *force)
 
     (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
@@ -393,15 +376,14 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
     if acting is not None:
         acting = (*rotate(rotation, acting[:3]), *rotate(rotation, acting[3:]))
     inputs = (s, inertia, hops.step, qd, qdd, acting)
-    v, a, spread, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs)
-    return Motion(s, v, a, inertia, spread, p, wrench, hops)
+    v, a, moments, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs)
+    return Motion(s, v, a, inertia, moments, p, wrench, hops)
 
 
 def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
     """The motion with qdd added to the joint accelerations; for use inside functions decorated with `by_batch`."""
 
-    def out(parent, link: Link, x):
-        del link
+    def out(parent, _: Link, x):
         s, inertia, own, step = x
         before = twist_at(step, parent)
         a = add(before, scale(own, s))
@@ -429,21 +411,20 @@ def entries_of_motion(
         first = _less_rate_terms(first, s, qd, joints)
     second = add(twist_bracket(a, s), twist_bracket(v, turning))
 
-    def gather(children, link: Link, x):
-        del link
+    def gather(children, _: Link, x):
         children, last = children
         own, (s, first, turning, second), stretch = x
-        inertia, spread, p, wrench = jax.tree.map(jnp.add, children, own)
+        inertia, moments, p, wrench = jax.tree.map(jnp.add, children, own)
         to_pivot, from_parent = reach(stretch, last)
         carried = carried_wrench(inertia, s)
-        transposed = scale(2, add(coriolis_turn(unrotate, spread, s), cross(p, s[3:])))
-        turned = add(carried_wrench(inertia, second), coriolis_wrench(spread, p, turning))
-        moved = add(scale(2, carried_wrench(inertia, first)), coriolis_wrench(spread, p, s))
+        transposed = scale(2, add(coriolis_turn(unrotate, moments, s), cross(p, s[3:])))
+        turned = add(carried_wrench(inertia, second), coriolis_wrench(moments, p, turning))
+        moved = add(scale(2, carried_wrench(inertia, first)), coriolis_wrench(moments, p, s))
         found = (carried, transposed, turned, moved, wrench, to_pivot)
-        at_parent = (*moved_system(stretch.step, inertia, spread, p), wrench_from(stretch.step, wrench))
-        return Beside(at_parent, from_parent), found, (*inertia, *spread, *p, *wrench)
+        at_parent = (*moved_system(stretch.step, inertia, moments, p), wrench_from(stretch.step, wrench))
+        return Beside(at_parent, from_parent), found, (*inertia, *moments, *p, *wrench)
 
-    own = (motion.inertia, motion.spread, motion.momentum, motion.wrench)
+    own = (motion.inertia, motion.moments, motion.momentum, motion.wrench)
     nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
     inputs = (own, (s, first, turning, second), stretches(chain, motion.hops))
     *found, r = inward(chain, q, gather, nothing, inputs)
@@ -479,8 +460,7 @@ def _less_rate_terms(first, s, qd, joints):
 def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) -> tuple[Array, Array]:
     """Joint torques (n, *lanes) of a motion, and the mass matrix; for use inside functions decorated with `by_batch`."""
 
-    def gather(children, link: Link, x):
-        del link
+    def gather(children, _: Link, x):
         children, last = children
         own, s, stretch = x
         inertia, wrench = jax.tree.map(jnp.add, children, own)
@@ -493,17 +473,12 @@ def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) ->
     inputs = (own, motion.screw, stretches(chain, motion.hops))
     momenta, torques, r = inward(chain, q, gather, nothing, inputs)
 
-    def entry(s, of_carried, same):
-        momentum, armature = of_carried
-        return ((dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
-
-    pairs = pairs_of(chain.topology.parents)
-    of_carried = (wrench_at(r, momenta), spread_over_lanes(armature))
-    (entries,) = over_pairs(pairs, entry, twist_at(r, motion.screw), of_carried)
+    pairs, momenta = pairs_of(chain.topology.parents), wrench_at(r, momenta)
+    entries = mass_entries(pairs, twist_at(r, motion.screw), momenta, armature)
     return torques, spread(pairs.symmetric, entries)
 
 
-def spread_of(inertia, twist):
+def velocity_moments(inertia, twist):
     """N of a body (see the module's docstring)."""
     h, (xx, xy, yy, xz, yz, zz) = inertia[1:4], inertia[4:10]
     half = 0.5 * (xx + yy + zz)
@@ -512,9 +487,9 @@ def spread_of(inertia, twist):
     return tuple(x + twist[3 + k // 3] * h[k % 3] for k, x in enumerate(turned))
 
 
-def moved_system(step, inertia, spread, p):
+def moved_system(step, inertia, moments, p):
     """Inertia, N and P of moving bodies about another point, which is at -step from the point of the given values."""
-    return moved_inertia(step, inertia), tuple(x + p[k // 3] * step[k % 3] for k, x in enumerate(spread)), p
+    return moved_inertia(step, inertia), tuple(x + p[k // 3] * step[k % 3] for k, x in enumerate(moments)), p
 
 
 def twist_bracket(x, y):
@@ -527,12 +502,12 @@ def wrench_bracket(x, f):
     return (*add(cross(x[:3], f[:3]), cross(x[3:], f[3:])), *cross(x[:3], f[3:]))
 
 
-def coriolis_turn(apply, spread, x):
+def coriolis_turn(apply, moments, x):
     """tr(N) w - N w, or the same with N^T, depending on `apply`."""
-    trace = spread[0] + spread[4] + spread[8]
-    return sub(scale(trace, x[:3]), apply(spread, x[:3]))
+    trace = moments[0] + moments[4] + moments[8]
+    return sub(scale(trace, x[:3]), apply(moments, x[:3]))
 
 
-def coriolis_wrench(spread, p, x):
+def coriolis_wrench(moments, p, x):
     """The wrench 2 B x of the Coriolis factor B and a twist x."""
-    return scale(2, (*coriolis_turn(rotate, spread, x), *cross(x[:3], p)))
+    return scale(2, (*coriolis_turn(rotate, moments, x), *cross(x[:3], p)))
