@@ -43,7 +43,7 @@ from .crba import (
 from .derivatives import coriolis_turn, coriolis_wrench, moved_system, twist_bracket, velocity_moments
 from .engine.lanes import by_batch
 from .engine.mode import defined_by
-from .engine.pairs import over_pairs, pairs_of, spread, spread_sides
+from .engine.pairs import entries_size, over_pairs, pairs_of, spread, spread_sides
 from .engine.sweep import Beside, inward, outward
 from .kinematics import forward_kinematics, link_poses
 
@@ -124,7 +124,7 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     return matrix - times_rate_matrix(chain, by_coordinates(chain, spread(pairs.symmetric, *mass)), qd)
 
 
-@by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
+@by_batch(size=entries_size)
 def coriolis_entries(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"], mass: bool = False
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:

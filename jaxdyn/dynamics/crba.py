@@ -26,7 +26,7 @@ from . import rnea
 from .coordinates import generalised_inertia
 from .engine.lanes import by_batch, sparse_jvp, spread_over_lanes
 from .engine.mode import defined_by
-from .engine.pairs import Pairs, jacobian_by_column, over_pairs, pairs_of, spread
+from .engine.pairs import Pairs, entries_size, jacobian_by_column, over_pairs, pairs_of, spread
 from .engine.sweep import Beside, hop, inward, outward, start_pose
 from .newton_euler import newton_euler
 
@@ -50,7 +50,7 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     return generalised_inertia(chain, spread(pairs.symmetric, crba_entries(links, x, masses)))
 
 
-@by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
+@by_batch(size=entries_size)
 def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"], masses: Masses) -> Float[Array, "entries *#lanes"]:
     """Entries of the mass matrix, including armature, from composite bodies, in the order of `pairs_of`."""
     composite = composite_momenta(chain, x, masses)

@@ -73,7 +73,7 @@ from .crba import (
 )
 from .engine.lanes import by_batch, is_zero, sparse_jvp, spread_over_lanes
 from .engine.mode import mode, uses_definitions
-from .engine.pairs import jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
+from .engine.pairs import entries_size, jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
 from .engine.small_matrices import matrix_times
 from .engine.sweep import Beside, inward, outward, start_pose
 from .newton_euler import inverse_dynamics, link_inverse_dynamics, newton_euler, wrench_columns
@@ -314,7 +314,7 @@ def spread_derivatives(
     )
 
 
-@by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
+@by_batch(size=entries_size)
 def derivative_entries(
     chain: Chain,
     q: Float[Array, "n *#lanes"],

@@ -24,7 +24,7 @@ from . import rnea
 from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates
 from .engine.lanes import by_batch
 from .engine.mode import defined_by
-from .engine.pairs import over_pairs, pairs_of, spread
+from .engine.pairs import entries_size, over_pairs, pairs_of, spread
 from .engine.sweep import carry_twist, outward, start_pose, walk
 from .newton_euler import accelerate
 from .passivity import by_reference, reference_motion
@@ -55,7 +55,7 @@ def _filled(chain: Chain, links: Chain, entries: Float[Array, " entries"]) -> Fl
     return generalised_force(chain, spread(_places(links.topology.parents), entries))
 
 
-@by_batch(size=lambda chain: 100 + 2 * chain.n + 10 * pairs_of(chain.topology.parents).count)
+@by_batch(size=lambda chain: entries_size(chain, 10))
 def regressor_entries(
     chain: Chain,
     x: Float[Array, "n *#lanes"],

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ...model.chain import Chain
 from ...model.tree import ancestor_mask
 from .kernel import blank_results
 from .lanes import spread_over_lanes
@@ -65,6 +66,11 @@ def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = (
     also[first, second] = np.arange(len(carrier), count)
     carrier, carried = (np.concatenate(x).astype(np.int32) for x in ((carrier, second), (carried, first)))
     return Pairs(carrier, carried, above, also)
+
+
+def entries_size(chain: Chain, each: int = 1) -> int:
+    """The `size` for `by_batch` of functions that return up to `each` entries per pair in every result."""
+    return 100 + 2 * chain.n + each * pairs_of(chain.topology.parents).count
 
 
 def over_pairs(
