@@ -95,11 +95,6 @@ def plain(tree: Any) -> Any:
     return {_name(path[0]): plain(child) for path, child in children}
 
 
-def is_plain(tree: Any) -> bool:
-    """True if a tree contains no containers other than tuples, lists and dictionaries."""
-    return jax.tree.structure(tree) == jax.tree.structure(plain(tree))
-
-
 def signature(tree: Any, names: Sequence[str] = ()) -> list[tuple[str, list[int | str], str]]:
     """Name, shape and type of each leaf; symbolic dimensions are strings, and `names` labels the top-level entries."""
     leaves, _ = tree_flatten_with_path(tree)
@@ -157,7 +152,7 @@ def export_function(
     unknown = [platform for platform in platforms if platform not in PLATFORMS]
     if unknown or not platforms:
         raise DeploymentError(f"platforms must be among {', '.join(PLATFORMS)}, not {', '.join(unknown) or 'empty'}")
-    if not is_plain(example_arguments):
+    if jax.tree.structure(example_arguments) != jax.tree.structure(plain(example_arguments)):
         raise DeploymentError(
             "arguments of an exported function must be arrays, or tuples, lists and dictionaries of arrays: for "
             "any other object, pass the arrays that it contains"
@@ -179,7 +174,9 @@ def export_function(
     except DeploymentError:
         raise
     except Exception as error:
-        raise DeploymentError(f"{name} cannot be exported: {_first_lines(error)}") from error
+        text = str(error).strip()
+        reason = text if len(text) < 600 else f"{text[:600]} ..."
+        raise DeploymentError(f"{name} cannot be exported: {reason}") from error
     results = jax.tree.unflatten(exported.out_tree, exported.out_avals)
     description = {
         "function": name,
@@ -212,11 +209,6 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
     except (TypeError, ValueError):
         return []
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
-def _first_lines(error: Exception) -> str:
-    text = str(error).strip()
-    return text if len(text) < 600 else text[:600] + " ..."
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

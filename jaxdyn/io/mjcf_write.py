@@ -222,7 +222,9 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
         w, v = np.split(arrays["screw"][i], 2)
         kind = curved[i].kind if i in curved else "single"
         joint = _Joint(i, kind, arrays["screw"][i], np.cross(w, v))
-        _check_free(chain, joint, pose)
+        if kind == "free" and (parents[i] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
+            name = chain.joint_names[i]
+            raise ModelError(f"the free joint {name!r} does not start at the base frame, which MuJoCo requires")
         body = _Body(last, parents[i], pose, (joint,))
         if parents[i] in started:
             body = _joined(chain, started.pop(parents[i]), body)
@@ -253,13 +255,6 @@ def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
         screw = np.concatenate([rotation.T @ w, rotation.T @ (v - np.cross(p, w))])
         moved.append(joint._replace(screw=screw, anchor=rotation.T @ (joint.anchor - p)))
     return _Body(second.link, first.parent, first.pose @ second.pose, (*moved, *second.joints))
-
-
-def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
-    if joint.kind == "free" and (chain.topology.parents[joint.link] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
-        raise ModelError(
-            f"the free joint {chain.joint_names[joint.link]!r} does not start at the base frame, which MuJoCo requires"
-        )
 
 
 def _check_mass(link: str, pi: np.ndarray) -> None:

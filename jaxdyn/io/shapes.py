@@ -123,7 +123,10 @@ def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
     if shape.kind == "mesh":
         surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(mesh_file(shape))]
         scale = np.ones(3) if shape.triangles is not None else np.array(shape.size)
-        bodies = [_mesh(shape, vertices * scale, faces, density, pose) for vertices, faces in surfaces]
+        bodies = [np.asarray(solids.mesh(vertices * scale, faces, density, pose)) for vertices, faces in surfaces]
+        if not np.isfinite(bodies).all():
+            fault = "does not enclose a volume, so its mass is undefined; close the mesh"
+            raise ModelError(f"the mesh of link {shape.link!r} {fault}")
         return np.sum(bodies, axis=0)
     volume = {
         "box": x * y * z,
@@ -142,15 +145,6 @@ def mesh_file(shape: Geometry) -> Path:
     return shape.file
 
 
-def _mesh(shape: Geometry, vertices: np.ndarray, faces: np.ndarray, density: float, pose: np.ndarray) -> np.ndarray:
-    body = np.asarray(solids.mesh(vertices, faces, density, pose))
-    if not np.isfinite(body).all():
-        raise ModelError(
-            f"the mesh of link {shape.link!r} does not enclose a volume, so its mass is undefined; close the mesh"
-        )
-    return body
-
-
 _GREY = (0.7, 0.7, 0.7, 1.0)
 
 
@@ -159,7 +153,10 @@ def read_urdf_geometry(
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """Read the `<visual>` or `<collision>` shapes of all links in a URDF file, with notes on shapes that cannot be drawn."""
     robot = parse_robot(read_bytes(path), os.fspath(path))
-    palette = dict(_named_colours(robot.document.root))
+    named = [
+        node for node in robot.document.root.iter("material") if node.find("color") is not None and node.get("name")
+    ]
+    palette = {node.get("name"): _rgba(node.find("color")) for node in named}  # type: ignore[arg-type]
     shapes: list[Geometry] = []
     notes: list[str] = []
     for name, link in robot.links.items():
@@ -230,14 +227,6 @@ def _places(package: str, folder: Path, packages: Mapping[str, str | os.PathLike
         yield Path(root) if Path(root).name == package else Path(root) / package
     for root in filter(None, os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)):
         yield Path(root) / "share" / package
-
-
-def _named_colours(root: Node) -> Iterator[tuple[str, Colour]]:
-    """Iterate over the names and colours of all named materials in the file that have a colour."""
-    for node in root.iter("material"):
-        colour = node.find("color")
-        if colour is not None and node.get("name"):
-            yield str(node.get("name")), _rgba(colour)  # type: ignore[arg-type]
 
 
 def _colour(node: Node, palette: Mapping[str, Colour]) -> Colour | None:

@@ -141,12 +141,8 @@ def batch_of_states(
 
 @_batch_p.def_abstract_eval
 def _(*variables, results, mapped, **_):
-    count = _batch_size(variables, mapped)
+    count = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
     return [ShapedArray((count, *x.shape), x.dtype) for x in results]
-
-
-def _batch_size(variables: Sequence[Any], mapped: Sequence[bool]) -> int:
-    return next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
 
 
 def _run(*variables, function, mapped, run, **_):

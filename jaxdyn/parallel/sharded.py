@@ -215,7 +215,11 @@ def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dic
     """
     leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
     devices = set(mesh.devices.flat)
-    away = [k for k, x in enumerate(leaves) if not (isinstance(x, Tracer) or _lies_on(x, devices))]
+    away = [
+        k
+        for k, x in enumerate(leaves)
+        if not (isinstance(x, Tracer) or (isinstance(x, jax.Array) and x.devices() == devices))
+    ]
     placed = list(leaves)
     if jax.process_count() > 1:
         for k in away:
@@ -229,10 +233,6 @@ def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dic
         if not mapped[k] and isinstance(leaves[k], jax.Array) and not isinstance(x, Tracer):  # immutable
             held[k] = leaves[k], x
     return placed
-
-
-def _lies_on(x: Any, devices: set) -> bool:
-    return isinstance(x, jax.Array) and x.devices() == devices
 
 
 def of_leaves(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:

@@ -328,7 +328,11 @@ class LoopGraph(Graph):
         self._blocks[-1][0].append(loop)
         numbers = iter(range(len(loop.last)))
         ends = [self._ended(loop, x, a, numbers) for x, a in zip(start, added, strict=True)]
-        stacked = [self._stacked(x, memory, length) for x, memory in zip(found[carried:], memories, strict=True)]
+        loads = lambda memory: [self.load(memory, k) for k in range(memory.size)]
+        stacked = [
+            np.stack([x] * length) if memory is None else _array(loads(memory), (length, *x.shape))
+            for x, memory in zip(found[carried:], memories, strict=True)
+        ]
         return [
             self.converted(x, float, bool) if t.kind == "b" else x
             for x, t in zip([*ends, *stacked], types, strict=True)
@@ -399,11 +403,6 @@ class LoopGraph(Graph):
         for k, y in enumerate(x.ravel()):
             loop.items.append(Store(memory, first * x.size + k, ((loop, step * x.size),), y))
         return memory
-
-    def _stacked(self, x: np.ndarray, memory: Memory | None, length: int) -> np.ndarray:
-        if memory is None:
-            return np.stack([x] * length)
-        return _array([self.load(memory, k) for k in range(memory.size)], (length, *x.shape))
 
 
 def _array(scalars: list, shape: tuple[int, ...]) -> np.ndarray:

@@ -189,17 +189,13 @@ def tidy(x: Expr) -> Expr:
         forms += [reduce(x), reduce(sympy.expand_trig(x))]
     if any(form == 0 for form in forms):
         return sympy.S.Zero
-    forms = [_round(form) for form in forms]
+    forms = [sympy.Add(*rounded(list(sympy.Add.make_args(form)))) for form in forms]
     forms += [_with_sines(form) for form in forms]
     return _gathered(min(forms, key=_length))
 
 
 def _length(x: Expr) -> tuple[int, int]:
     return len(sympy.Add.make_args(x)), sympy.count_ops(x)
-
-
-def _round(x: Expr) -> Expr:
-    return sympy.Add(*rounded(list(sympy.Add.make_args(x))))
 
 
 def _with_sines(x: Expr) -> Expr:
@@ -408,12 +404,14 @@ def _body(
     com = (h / mass).applyfunc(sympy.cancel) if not massless else h
     inertia = Matrix(inertia_tensor(pi)) + mass * skew(com) ** 2
     return Body(
-        Matrix(3, 3, list(rotation.ravel())), Matrix(translation), axis, slide, mass, com, inertia.applyfunc(_neat)
+        Matrix(3, 3, list(rotation.ravel())),
+        Matrix(translation),
+        axis,
+        slide,
+        mass,
+        com,
+        inertia.applyfunc(lambda x: sympy.expand(x) if x.is_polynomial() else sympy.cancel(x)),
     )
-
-
-def _neat(x: Expr) -> Expr:
-    return sympy.expand(x) if x.is_polynomial() else sympy.cancel(x)
 
 
 def skew(x: Any) -> Matrix:

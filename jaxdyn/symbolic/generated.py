@@ -68,7 +68,8 @@ class GeneratedEquations:
         ]
 
         def term(*x: Any) -> Any:
-            return function(with_leaves(_double(chain), dict(zip(given, x, strict=False))), *x[len(leaves) :])
+            robot = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
+            return function(with_leaves(robot, dict(zip(given, x, strict=False))), *x[len(leaves) :])
 
         closed = trace(term, [x.shape for x in (*leaves, *state)])
         with jax.enable_x64(True):
@@ -167,10 +168,6 @@ def generate(chain: Chain, leaves: Leaves | None = None) -> GeneratedEquations:
             f"unknown leaf {unknown[0]!r}; the leaves that expressions can replace are {', '.join(LEAVES)}"
         )
     return GeneratedEquations(chain, leaves or {})
-
-
-def _double(chain: Chain) -> Chain:
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
 
 
 def _scalar(graph: Graph, letters: Mapping[str, Node], x: Any) -> Scalar:

@@ -325,7 +325,8 @@ def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -
     for part in scene.parts:
         if part.shown:
             pose = poses[:, part.link]
-            corners = _corners(part.vertices)
+            ends = np.stack([part.vertices.min(axis=0), part.vertices.max(axis=0)])
+            corners = np.stack(np.meshgrid(*ends.T, indexing="ij"), axis=-1).reshape(-1, 3)
             points.append((corners @ pose[:, :3, :3].swapaxes(1, 2) + pose[:, None, :3, 3]).reshape(-1, 3))
     seen = np.concatenate(points) @ turn  # in axes whose z axis is up
     low, high = seen.min(axis=0), seen.max(axis=0)
@@ -344,11 +345,6 @@ def _turn_to(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
     return np.array(
         [[1 - x * x / (1 + z), -x * y / (1 + z), x], [-x * y / (1 + z), 1 - y * y / (1 + z), y], [-x, -y, z]]
     )
-
-
-def _corners(vertices: Float[np.ndarray, "V 3"]) -> Float[np.ndarray, "8 3"]:
-    ends = np.stack([vertices.min(axis=0), vertices.max(axis=0)])
-    return np.stack(np.meshgrid(*ends.T, indexing="ij"), axis=-1).reshape(-1, 3)
 
 
 def _round_number(value: float) -> float:

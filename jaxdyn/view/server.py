@@ -171,9 +171,11 @@ class Viewer:
         with gui.add_folder("Show"):
             for group, handles in self._parts.items():
                 box = gui.add_checkbox(_GROUPS[group], all(shown for _, shown in handles))
-                box.on_update(lambda event, group=group: self._show(group, event.target.value))
+                parts = [handle for handle, _ in handles]
+                box.on_update(lambda event, parts=parts: self._show(parts, event.target.value))
             lines = gui.add_checkbox("lines from joint to joint", self._lines.visible)
-            lines.on_update(lambda event: self._show_lines(event.target.value))
+            all_lines = [self._lines, *([] if self._ghost is None else [self._ghost_lines])]
+            lines.on_update(lambda event: self._show(all_lines, event.target.value))
         self._sliders: list[tuple[Any, int]] = []
         with gui.add_folder("Joints [rad, m]"):
             for name, entry, low, high in slider_ranges(self._scene.chain):
@@ -245,13 +247,8 @@ class Viewer:
 
         choice.on_update(chosen)
 
-    def _show_lines(self, visible: bool) -> None:
-        self._lines.visible = visible
-        if self._ghost is not None:
-            self._ghost_lines.visible = visible
-
-    def _show(self, group: str, visible: bool) -> None:
-        for handle, _ in self._parts[group]:
+    def _show(self, handles: list, visible: bool) -> None:
+        for handle in handles:
             handle.visible = visible
 
     def _moved(self, event: Any, entry: int) -> None:
