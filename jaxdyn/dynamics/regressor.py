@@ -253,13 +253,13 @@ def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n
 
 
 @compiled
-def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
+def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " p"]:
     """Row vector y for which y . pi is the kinetic energy K of the links [J], O(n).
 
     A link of mass m, first moment h and rotational inertia I has the energy m v^2 / 2 + h . (v x w) + w . I w / 2, where (w, v)
     is its twist in the link frame.
     """
-    _, (w, u) = _poses_and_twists(chain, q, v)
+    _, (w, u) = _poses_and_twists(chain, q, qd)
     xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
     columns = [0.5 * dot(u, u), *cross(u, w), xx, w[0] * w[1], yy, w[0] * w[2], w[1] * w[2], zz]
     return jnp.stack(columns, axis=1).reshape(-1)
@@ -284,43 +284,43 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 
 
 @compiled
-def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
-    """Regressor Y for which Y pi = M(q) v is the generalised momentum of the links [N m s or N s], O(n^2).
+def momentum_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv p"]:
+    """Regressor Y for which Y pi = M(q) qd is the generalised momentum of the links [N m s or N s], O(n^2).
 
-    M v is computed as the torques that accelerate the links from rest with joint accelerations v, without gravity. Since the
+    M qd is computed as the torques that accelerate the links from rest with joint accelerations qd, without gravity. Since the
     rate of the momentum follows from measured torques (`hamiltonian_flow`), this regressor allows parameters to be identified
     without accelerations, as Gautier & Khalil (1988) do with energies.
     """
     links, x = place(chain, q)
     zero, still = jnp.zeros_like(x), jnp.zeros_like(chain.gravity)
-    return _filled(chain, links, regressor_entries(links, x, zero, joint_rates(chain, v), still))
+    return _filled(chain, links, regressor_entries(links, x, zero, joint_rates(chain, qd), still))
 
 
 @compiled
 def passivity_regressor(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    v_ref: Float[Array, " nv"],
-    a_ref: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
+    qd_ref: Float[Array, " nv"],
+    qdd_ref: Float[Array, " nv"],
 ) -> Float[Array, "nv p"]:
-    """Slotine-Li regressor Y_r(q, v, v_ref, a_ref) with Y_r pi = M(q) a_ref + C(q, v) v_ref + g(q), O(n^2).
+    """Slotine-Li regressor Y_r(q, qd, qd_ref, qdd_ref) with Y_r pi = M(q) qdd_ref + C(q, qd) qd_ref + g(q), O(n^2).
 
     Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N], for adaptive control (Slotine
-    & Li 1987). For v_ref = v, Y_r equals regressor(chain, q, v, a_ref).
+    & Li 1987). For qd_ref = qd, Y_r equals regressor(chain, q, qd, qdd_ref).
     """
     links, x = place(chain, q)
     entries = lambda *motion: regressor_entries(links, x, *motion)
-    return _filled(chain, links, by_reference(entries, *reference_motion(chain, links, v, v_ref, a_ref)))
+    return _filled(chain, links, by_reference(entries, *reference_motion(chain, links, qd, qd_ref, qdd_ref)))
 
 
 @compiled
 def passivity_regressor_product(
     chain: Chain,
     q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    v_ref: Float[Array, " nv"],
-    a_ref: Float[Array, " nv"],
+    qd: Float[Array, " nv"],
+    qd_ref: Float[Array, " nv"],
+    qdd_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
     """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, computed without forming Y_r, O(n).
@@ -329,7 +329,7 @@ def passivity_regressor_product(
     [W] that the reference wrenches of the links supply on the link twists caused by the joint rates s.
     """
     links, x = place(chain, q)
-    return _link_products(links, x, joint_rates(chain, s), *reference_motion(chain, links, v, v_ref, a_ref))
+    return _link_products(links, x, joint_rates(chain, s), *reference_motion(chain, links, qd, qd_ref, qdd_ref))
 
 
 @by_batch(size=lambda chain: 100 + 20 * chain.n)
@@ -357,7 +357,7 @@ def _link_products(
     return by_reference(products, rates, references, accelerations, gravity)
 
 
-def _poses_and_twists(chain: Chain, q: Array, v: Array):
+def _poses_and_twists(chain: Chain, q: Array, qd: Array):
     """Pose (R, p) of every link in the world and its twist in the link frame; each component is an array over links."""
 
     def out(parent, link: Link, rate):
@@ -365,6 +365,6 @@ def _poses_and_twists(chain: Chain, q: Array, v: Array):
         return here, here
 
     links, x = place(chain, q)
-    rates = joint_rates(chain, v)
+    rates = joint_rates(chain, qd)
     zero = zeros(3, (x, rates), (), (chain.rotation,))
     return outward(links, x, out, (start_pose(links, x, rates), (zero, zero)), rates)
