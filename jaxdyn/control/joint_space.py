@@ -100,11 +100,8 @@ def gravity_compensation(
     """Gravity compensation with optional damping: tau = g(q) + k(q) - D qd [N m or N].
 
     The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies dK/dt = -qd . D
-    qd - qd . f + qd . tau_ext, where f are the friction torques and tau_ext the external torques, so the robot is passive for
-    every positive semidefinite D. Gravity g and spring torques k (`spring_force`) are compensated; friction is not.
-
-    Args:
-        damping: damping gain D [N m s/rad or N s/m].
+    qd - qd . f + qd . tau_ext, with the friction f and the external torques, so the robot is passive for every positive
+    semidefinite D [N m s/rad or N s/m]. Gravity g and spring torques k are compensated; friction is not.
 
     Raises:
         ControlError: the damping has the wrong shape.
@@ -141,11 +138,7 @@ def pd_gravity_control(
 
 
 class ErrorIntegral(NamedTuple):
-    """The integral of the position error, for integral action.
-
-    Attributes:
-        value: time integral of the position error [rad s or m s].
-    """
+    """The time integral of the position error, for integral action [rad s or m s]."""
 
     value: Float[Array, " nv"]
 
@@ -180,8 +173,8 @@ def computed_torque(
     Diagonal gains decouple the joints; without integral action, the error is critically damped for Kd = 2 sqrt(Kp) (Lynch &
     Park 2017, sec. 11.4). With an inexact model, the right-hand side is M^-1 times the torque error of the model.
 
-    The spring torques k and the friction torques f are those of the chain in the measured state. To disable friction
-    compensation, for example because the measured velocity at rest is noisy, pass a chain without friction.
+    To disable the compensation of the friction f, for example because measured velocities at rest are noisy, pass a chain
+    without friction.
 
     Args:
         kp: position gain [1/s^2].

@@ -35,9 +35,8 @@ class Collision(NamedTuple):
     Attributes:
         detected: True if any residual exceeds its threshold.
         joints: mask of the coordinates whose residuals exceed their thresholds.
-        last: index of the last coordinate in `joints`, or -1 if there is none. In a serial arm, the collision is on the link
-            that this joint moves or on a more distal link; a distal joint has no residual if the line of action of the force
-            intersects its axis.
+        last: index of the last coordinate in `joints`, or -1. In a serial arm, the collision is on the link that this joint
+            moves or beyond; a distal joint has no residual if the line of the force meets its axis.
     """
 
     detected: Bool[Array, ""]
@@ -48,13 +47,13 @@ class Collision(NamedTuple):
 class MomentumObserver(eqx.Module):
     """Momentum observer (De Luca & Mattone 2005): the residual r is the low-pass filtered external torque.
 
-    The filter is dr/dt = K (tau_ext - r). The observer evaluates it from the rate of the momentum p = M qd, which is dp/dt =
-    tau + C^T qd - g - k - f + tau_ext; neither accelerations nor M^-1 are needed. A contact force F on a link contributes J^T F
-    to tau_ext. The residual also contains the effects of friction and payloads that the model does not include.
+    The filter dr/dt = K (tau_ext - r) follows from the rate of the momentum p = M qd,
 
-    If the external torque is constant over a sampling period dt, the discrete response 1 - exp(-K dt) is exact. The discrete
-    filter is stable for every dt. Model terms are integrated by the trapezoidal rule, and the friction f is that of the chain
-    at the measured velocity.
+        dp/dt = tau + C^T qd - g - k - f + tau_ext,
+
+    without accelerations and M^-1. A contact force F on a link contributes J^T F to tau_ext; friction and payloads that the
+    model lacks appear in r as well. The discrete response 1 - exp(-K dt) is exact for constant tau_ext, and stable for every
+    dt. Model terms are integrated by the trapezoidal rule.
 
         state = observer.start(chain, q, qd)
         state = observer.update(chain, state, q, qd, tau, dt)
@@ -87,10 +86,9 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, qd), a time dt [s] after the last one.
+        """The state at the next sample (q, qd), a time dt [s] after the last one, with constant torques tau between them, O(n).
 
-        The torques tau [N m or N] are constant between the two samples. The cost is O(n). A non-finite sample makes the
-        residual non-finite; the next finite sample restarts the observer.
+        A non-finite sample makes the residual non-finite; the next finite sample restarts the observer.
         """
         momentum, drift = generalised_momentum(chain, q, qd), _drift(chain, q, qd)
         external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)

@@ -33,12 +33,14 @@ from ..spatial.so3 import rotation_log, rotation_log_rate
 from .joint_space import Gain, TaskReference, apply_gain, gravity_compensation
 
 Task = Literal["pose", "position", "orientation"]
-_IMMOBILE = 1e-8  # lower bound on the mobility of one half (angular or linear), relative to the other
+# lower bound on the mean mobility of one half (angular or linear), relative to the other: a half that cannot move at all, such
+# as the rotation of a gantry, would otherwise be scaled by zero
+_IMMOBILE = 1e-8
 _ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3)}
 
 
 class TaskStatus(IntEnum):
-    """Status of a task-space controller; `TaskTorque.status` contains its integer value."""
+    """Status of a task-space controller, as the integer `TaskTorque.status`."""
 
     REGULAR = 0
     DAMPED = 1
@@ -96,9 +98,8 @@ def task_space(
 ) -> TaskSpace:
     """Jacobian, inertia and dynamically consistent inverse of a task, damped near singularities; O(n^3).
 
-    The conditioning x is the smallest eigenvalue of D^-1 A D^-1, where A = J M^-1 J^T is the mobility of the frame. The
-    diagonal matrix D^2 contains the mean mobility of the angular half of A and that of the linear half, so that x does not
-    depend on units and axes.
+    The conditioning x is the smallest eigenvalue of D^-1 A D^-1, where A = J M^-1 J^T is the mobility of the frame, and D^2 is
+    diagonal with the mean mobility of the angular and of the linear half of A, so that x does not depend on units and axes.
 
     If x is below the threshold e, D^2 (e - x)^2 / e is added to A (after Nakamura & Hanafusa 1986). The inertia in any
     direction is then at most 4 / (3 e) times the inverse of the mean mobility, and Lambda is continuously differentiable. JAX's
@@ -119,8 +120,6 @@ def task_space(
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
     fixed = jax.lax.stop_gradient(mobility)
-    # scale the angular and the linear half by their own means; scale a half that cannot move by a fraction of the
-    # other's mean
     means = jnp.mean(jnp.diagonal(fixed).reshape(-1, 3), axis=1)
     means = jnp.maximum(means, _IMMOBILE * jnp.max(means)) + jnp.finfo(j.dtype).tiny
     roots = jnp.sqrt(jnp.repeat(means, 3))
@@ -223,8 +222,8 @@ def operational_space_control(
     orientation error satisfies the same equation. Near singularities, Lambda is damped as in `task_space`, and the frame lags
     in the singular directions; `TaskTorque.status` reports this.
 
-    The posture torque tau_0 does not affect these errors, because the null-space projector is dynamically consistent: J M^-1
-    (1 - J^T J_bar^T) = 0. A redundant robot needs damping in the null space, which `posture_torque` can provide.
+    The posture torque tau_0 does not affect these errors, since J M^-1 (1 - J^T J_bar^T) = 0. A redundant robot needs damping
+    in the null space, which `posture_torque` can provide.
 
     Args:
         kp: position gain [1/s^2].
@@ -266,8 +265,7 @@ class Spring(NamedTuple):
     """Wrench and energy of the spring computed by `task_spring`.
 
     Attributes:
-        wrench: wrench on the frame, in world axes and about the frame's origin, with only the components that the task controls
-            [N m, N].
+        wrench: wrench on the frame, in world axes and about its origin, in the directions of the task [N m, N].
         energy: energy stored in the spring [J].
     """
 

@@ -252,15 +252,14 @@ class ConstrainedDynamics(NamedTuple):
     """Accelerations under constraints, constraint forces, and residuals.
 
     Attributes:
-        acceleration: accelerations qdd [rad/s^2 or m/s^2].
+        acceleration: qdd [rad/s^2 or m/s^2].
         multipliers: constraint forces on the robot, one per row of J. For frames, they are the moment and force (n, f) that
             `other` exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m, N]. If
             constraints are redundant, the multipliers have minimum norm.
         rank: number of independent rows of J.
         redundant: True if rows of J are dependent; accelerations are then unique, but multipliers are not.
-        residual: largest absolute entry of J qdd - r, where r is the required value of J qdd; it exceeds rounding errors if
-            constraints contradict each other [m/s^2, rad/s^2].
-        consistent: True if the residual is within rounding errors.
+        residual: largest absolute entry of J qdd - r, where r is the required value of J qdd [m/s^2, rad/s^2].
+        consistent: True if the residual is within rounding errors; False if constraints contradict each other.
     """
 
     acceleration: Float[Array, " nv"]
@@ -472,8 +471,8 @@ def project_configuration(
     """The configuration nearest to q that satisfies phi = 0: integrate(chain, q, u) with the smallest |u|.
 
     The configuration is found by the Gauss-Newton iteration u <- J^+ (J u - phi) with J = d phi / du, whose fixed points
-    satisfy phi = 0 with u in the range of J^T. If q is close to a solution, the iteration converges in a few steps. If q is far
-    from every solution, or there is none, the iteration may fail; `converged` is then False.
+    satisfy phi = 0 with u in the range of J^T. Near a solution, it converges in a few steps; far from one, it may fail, and
+    `converged` is then False.
 
     Derivatives are those of the fixed point: du = (1 - dT/du)^-1 dT for the iteration u <- T(u). The iterations are neither
     differentiated nor stored.

@@ -35,10 +35,9 @@ def joint_wrenches(
     where j are the children of link i, V_i is its twist and G_i its spatial inertia. The wrenches are computed by the inward
     recursion (Lynch & Park 2017, sec. 8.3; Spong, Hutchinson & Vidyasagar 2020, sec. 6.6).
 
-    A force sensor or strain gauges at the joint measure F_i. With the joint screw A_i, A_i . F_i is the joint torque of
-    `inverse_dynamics` without armature and rotors; the bearings carry the other five components. For a robot on a fixed base,
-    the wrench on the first link is the reaction of the foundation. A spherical or free joint consists of several links, all
-    massless except the last; its wrench is in the row of the last link.
+    A force sensor at the joint measures F_i. A_i . F_i with the joint screw A_i is the torque of `inverse_dynamics` without
+    armature and rotors; the bearings carry the other five components. On a fixed base, the wrench on the first link is the
+    reaction of the foundation. The wrench of a joint of several degrees of freedom is in the row of its last link.
 
     Args:
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
@@ -106,9 +105,9 @@ def ground_reaction(
 ) -> Float[Array, "6"]:
     """Wrench F = (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
 
-    F is the rate of the robot's momentum (l, p) minus the wrench of gravity and the external wrenches. It is computed by one
-    outward sweep as the sum of the links' Newton-Euler wrenches about the world's origin. Without external wrenches, the force
-    is f = sum_i m_i (acceleration of c_i - gravity), where c_i is the centre of mass of link i.
+    F is the rate of the robot's momentum (l, p) minus the wrench of gravity and the external wrenches: the sum of the links'
+    Newton-Euler wrenches. Without external wrenches, f = sum_i m_i (acceleration of c_i - gravity), where c_i is the centre of
+    mass of link i.
 
     For a fixed base, F is the wrench of the base on the first links. The mass of the base is not part of the model, so its
     weight must be added. For a robot with a free joint, F is the external wrench that the motion requires. It equals

@@ -34,19 +34,16 @@ def step(
 
     For quaternion joints, "q + dq" below means integrate(chain, q, dq).
 
-    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. The scheme is of first order, with one evaluation of the
-      dynamics per step. It is symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate dt
-      qd^T C(q, qd) qdd, because Coriolis forces are evaluated at the start of the step. In 100 s of 1 ms steps, a planar elbow
-      manipulator loses about 15 of 31 J, whereas rk4 with 4 ms steps, at the same cost, loses 1e-3 J. The energy of a
-      frictionless Panda grows until its state is no longer finite. With friction, the energy stays bounded and the motion is
-      first-order accurate. See docs/rollouts.md for the measurements.
+    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. First order, one evaluation of the dynamics per step. It is
+      symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate dt qd^T C(q, qd) qdd: in
+      100 s of 1 ms steps, a planar elbow loses about 15 of 31 J (rk4 with 4 ms steps, at the same cost, 1e-3 J), and the energy
+      of a Panda grows without bound. With friction, it stays bounded. See docs/rollouts.md for the measurements.
     - `implicit_damping`: like `semi_implicit_euler`, but with friction linearised at the end of the step: (M + dt D) (qd' -
       qd) = dt (tau - h - resistive_force), where h = C qd + g, and D >= 0 contains the slopes of `friction_force`. MuJoCo's
-      implicitfast scheme is similar, but excludes dry friction. The scheme is of first order, with two evaluations per step.
-      The first evaluation finds the joints whose velocity would change sign. For these joints, D contains the slope f(qd) / qd
-      of the chord of the friction curve f, so they come to rest instead of chattering, however stiff the friction is.
-    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd. The scheme is of first order, with one evaluation per step. It adds
-      energy to the motion (Lynch & Park 2017, sec. 8.5).
+      implicitfast scheme is similar, but excludes dry friction. First order, two evaluations per step: the first finds the
+      joints whose velocity would change sign. These come to rest instead of chattering, however stiff the friction is.
+    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd. First order, one evaluation per step. It adds energy to the motion
+      (Lynch & Park 2017, sec. 8.5).
     - `rk4`: the classical Runge-Kutta scheme, of fourth order, with four evaluations per step. Quaternion joints are integrated
       in exponential coordinates u about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the order of the
       scheme (Munthe-Kaas 1999).
