@@ -101,11 +101,7 @@ def build_chain(
     *,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """Build a chain as `make_chain` does, from a mapping of dotted names to leaves that may set every joint property.
-
-    Args:
-        allow_nonphysical: accept physically inconsistent inertias, for example from unconstrained identification.
-    """
+    """Build a chain as `make_chain` does, from a mapping of dotted names to leaves that may set every joint property."""
     given = {**JOINT_LEAVES, "gravity": EARTH, **leaves}
     links = _link_arrays(given)
     n = len(links["screw"])
@@ -280,16 +276,10 @@ def _check_joints(topology: Topology, joints: Mapping[str, np.ndarray], allow_no
 
 
 def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
-    """Check that inertial parameters are physically consistent.
+    """Check that mass and principal moments are not negative, and that the moments satisfy the triangle inequality.
 
-    The mass must not be negative. The inertia about the centre of mass must be positive semidefinite, and its principal
-    moments must satisfy the triangle inequality. A virtual link, with neither mass nor inertia, is allowed.
-
-    Args:
-        tolerance: tolerated violation of the triangle inequality, relative to the largest moment.
-
-    Raises:
-        ModelError: the parameters are inconsistent; the message names the link, the inconsistent number and a remedy.
+    A virtual link, with neither mass nor inertia, is allowed. `tolerance` is the tolerated violation of the triangle
+    inequality, relative to the largest moment.
     """
     pi = np.asarray(pi, float)
     mass, h = pi[0], pi[1:4]
@@ -329,11 +319,7 @@ def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) ->
 
 
 def check_pose(name: str, t: np.ndarray) -> None:
-    """Check that a matrix is a rigid motion.
-
-    Raises:
-        ModelError: the shape is not (4, 4), the last row is not 0 0 0 1, or the rotation is invalid.
-    """
+    """Check that a matrix is a rigid motion."""
     if t.shape != (4, 4):
         raise ModelError(f"{name} has shape {t.shape}; pass a pose as a homogeneous 4x4 matrix")
     r = t[:3, :3]

@@ -476,7 +476,8 @@ def _layout(topology: Topology, nv: int, coupled: bool) -> Layout:
         column, start = joint.columns.stop, joint.entries.stop
     flat = [(j.column + k, j.start + k) for j in joints if not j.curved for k in range(j.size)]
     columns, entries = np.array(flat, int).reshape(-1, 2).T
-    return Layout(tuple(joints), tuple(j for j in joints if isinstance(j, Spherical)), columns, entries)
+    curved: Any = tuple(joint for joint in joints if joint.curved)  # all of them contain quaternions so far
+    return Layout(tuple(joints), curved, columns, entries)
 
 
 def is_ordinary(chain: Chain) -> bool:

@@ -9,9 +9,10 @@ The entries of q and v are in the order of the joints:
 A small motion dq has the shape of v.
 
 `place` converts a robot with spherical and free joints to one with ordinary joints only, as the algorithms require. The pose of
-such a joint becomes part of the placement of its first link, and the positions of its three or six ordinary joints are
-zero. If a single free joint carries all links, its pose becomes part of `base_pose` instead, so that a batch of states
-shares all link constants."""
+such a joint becomes part of the placement of its first link, and the positions of its three or six ordinary joints are zero:
+local coordinates about the current pose have no singularity, and their rates are the velocities. If a single free joint carries
+all links, its pose becomes part of `base_pose` instead, so that a batch of states shares all link constants.
+"""
 
 import dataclasses
 import functools
@@ -29,11 +30,7 @@ from .tree import ancestor_mask
 
 
 def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n"]]:
-    """Convert a robot and its configuration to a chain of ordinary joints and their positions.
-
-    Raises:
-        ModelError: q does not have `nq` entries, or (outside `jax.jit`) contains a quaternion of length zero.
-    """
+    """Convert a robot and its configuration to a chain of ordinary joints and their positions; check q."""
     if is_ordinary(chain):
         return chain, q
     if q.shape != (chain.nq,):

@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from .._jax_compat import Tracer
+from ..spatial import components
 from ..spatial.components import Mat, add, cross
 from ..spatial.se3 import pose, pose_exp, pose_inverse, pose_log, twist_cross
 from ..spatial.so3 import quaternion_exp, quaternion_log, quaternion_multiply, quaternion_to_rotation, skew
@@ -322,9 +323,8 @@ def _rows(xp: ModuleType, *leaves: Any) -> Any:
     placement, translation, screw, inertia = leaves
     n = len(screw)
     w, v = (tuple(screw[:, i + k] for i in range(3)) for k in (0, 3))
-    zero = xp.zeros_like(w[0])
     columns = functools.partial(xp.stack, axis=1)
-    k = columns((zero, -w[2], w[1], w[2], zero, -w[0], -w[1], w[0], zero))  # [w]
+    k = columns(components.skew(w, xp.zeros_like(w[0])))
     k = k.reshape(k.shape[0], 3, 3, *k.shape[2:])
     b = _apply(placement, k)
     c = -_apply(b, k)

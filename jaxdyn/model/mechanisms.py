@@ -46,9 +46,8 @@ class FrameConstraint(eqx.Module):
 class FunctionConstraint(eqx.Module):
     """Constraint phi(chain, q, parameters) = 0, where phi is a differentiable user-defined function that returns a vector.
 
-    Attributes:
-        parameters: pytree of arrays passed to the function; results can be differentiated with respect to them.
-        function: the function phi; pass the same object in every call, since a new object makes jitted functions recompile.
+    Results can be differentiated with respect to the pytree `parameters`. Pass the same `function` in every call, since a new
+    object makes jitted functions recompile.
     """
 
     parameters: Any
@@ -66,10 +65,7 @@ class PfaffianConstraint(eqx.Module):
     - `project_velocity` enforces and `constrained_rollout` maintains A qd = 0;
     - stabilisation acts only on velocities.
 
-    Attributes:
-        parameters: pytree of arrays passed to the function; results can be differentiated with respect to them.
-        function: the function A, which returns an (m, nv) matrix; pass the same object in every call, since a new object makes
-            jitted functions recompile.
+    `function` is A, which returns an (m, nv) matrix; it and `parameters` are those of `FunctionConstraint`.
     """
 
     parameters: Any
@@ -90,11 +86,9 @@ def point_constraint(
 ) -> FrameConstraint:
     """Constraint that a point of one frame coincides with a point of another frame or of the world.
 
-    Examples are a pin, a ball joint and a point foot.
+    Examples are a pin, a ball joint and a point foot. If None, `frame` is the chain's tip, and `other` the world.
 
     Args:
-        frame: link or frame of the robot; the chain's tip if None.
-        other: link or frame at which the loop is closed; the world if None.
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
         axes: the constrained axes of `other`. For a planar loop, pass the two axes of the plane of motion ("xz" if the joints
@@ -118,11 +112,10 @@ def pose_constraint(
 ) -> FrameConstraint:
     """Constraint that one frame coincides with another frame, or with a frame fixed in the world.
 
-    Examples are a weld, a flat foot on the ground and a hand on a handle.
+    Examples are a weld, a flat foot on the ground and a hand on a handle. If None, `frame` is the chain's tip, and `other` the
+    world.
 
     Args:
-        frame: link or frame of the robot; the chain's tip if None.
-        other: link or frame at which the loop is closed; the world if None.
         pose: 4x4 pose of the constrained frame in `frame` [m]; the identity if None.
         other_pose: 4x4 pose of the other constrained frame in `other`, or in the world [m]; the identity if None.
         rows: the constrained components among rx, ry, rz (rotation) and x, y, z (position), in the axes of `other_pose`.
@@ -146,11 +139,7 @@ def pose_constraint(
 
 
 def listed(constraints: Constraints) -> tuple[Constraint, ...]:
-    """Return one constraint, or a sequence of constraints, as a tuple.
-
-    Raises:
-        ModelError: the sequence is empty.
-    """
+    """Return one constraint, or a sequence of constraints, as a tuple; raise an error if it is empty."""
     several = (constraints,) if isinstance(constraints, Constraint) else tuple(constraints)
     if not several:
         raise ModelError("there is no constraint; for an unconstrained robot use forward_dynamics and rollout")

@@ -58,7 +58,8 @@ class Walk:
 
     A link starts a branch if its parent is not the previously visited link. The parent is then the base or a branching link,
     whose state remains in a register until its last child is visited. Registers are reused as soon as they are free, so few
-    are needed: one or two for a humanoid.
+    are needed: one or two for a humanoid. A link may store its state in the register from which it reads its parent's, since
+    every step of a sweep reads before it writes.
 
     Attributes:
         order: the links in the order of the walk; None if this is 0, 1, 2, ...
