@@ -151,8 +151,8 @@ def world_wrenches(chain: Chain, x: Array, rates: Array, accelerations: Array, g
         return (world, motion), (p, (*rotate(r, needed[:3]), *rotate(r, needed[3:])))
 
     columns = wrench_columns(wrenches)
-    inputs = (x, rates, accelerations, *(() if gravity is None else (gravity,)), *(() if columns is None else columns))
-    zero = zeros(3, inputs, (chain.inertia,))
+    inputs = (x, rates, accelerations, *(() if columns is None else columns))
+    zero = zeros(3, (*inputs, x if gravity is None else gravity), (chain.inertia,))
     up = zero if gravity is None else sub(zero, unstack(gravity))
     start = start_pose(chain, *inputs), (zero, zero, up)
     return outward(chain, x, out, start, (rates, accelerations, columns))
