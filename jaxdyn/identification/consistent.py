@@ -190,7 +190,6 @@ def consistent_problem(
     divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
     known: Float[np.ndarray, "k w"] | None = None,
-    stand_ins: tuple[int, ...] = (),
 ) -> ConsistentProblem:
     """Create the physically consistent counterpart of an unconstrained estimation problem, with the same weights.
 
@@ -211,7 +210,6 @@ def consistent_problem(
             that is convex in a link's ten parameters.
         constraints: constraints from prior knowledge.
         known: rows [P, y] of prior knowledge P @ parameters = y, scaled to unit standard deviation (`Known.stated`).
-        stand_ins: links (counted from 0) whose prior is a stand-in for a missing inertia (`ConsistentProblem.stand_ins`).
 
     Raises:
         IdentificationError: the prior is physically inconsistent, or the constraints or the weight are invalid.
@@ -240,7 +238,6 @@ def consistent_problem(
             constraints=constraints or no_constraints(len(prior)),
             weight=float(weight),
             divergence=divergence,
-            stand_ins=stand_ins,
         )
     )
 

@@ -327,8 +327,9 @@ class Fitting:
             weight=consistent.prior_weight,
             divergence=consistent.divergence,
             known=stated,
-            stand_ins=tuple(self.chain.link_names.index(name) for name in self.without_inertia),
         )
+        stand_ins = tuple(self.chain.link_names.index(name) for name in self.without_inertia)
+        problem = dataclasses.replace(problem, stand_ins=stand_ins)
         bounds = self.bounds
         found = consistent_least_squares(problem, base) if bounds is None else consistent_within(problem, base, bounds)
         return found.with_covariance_of(wls)
