@@ -183,7 +183,7 @@ def articulated_body(
         return (at_parent, onward_at_parent), (gain, rest / pivot), shared
 
     nothing = (ArticulatedInertia(zero * 2, zero * 3, zero * 2), zero * 2)
-    gains, rests = inward(chain, q, gather, nothing, (biases, body_wrenches, tau, chain.armature))
+    gains, rests = inward(chain, q, gather, nothing, (biases, body_wrenches, tau, chain.armature), shares=True)
 
     def accelerations(parent, link: Link, x):
         dw_parent, a_parent = parent
@@ -194,7 +194,7 @@ def articulated_body(
         return (add(dw, scale(qddi, link.screw[:3])), add(a, scale(qddi, link.screw[3:]))), qddi, (*dw, *a, qddi)
 
     base = (zero, sub(zero, unstack(gravity)))
-    return outward(chain, q, accelerations, base, (biases, gains, rests))
+    return outward(chain, q, accelerations, base, (biases, gains, rests), shares=True)
 
 
 def rigid(inertia) -> ArticulatedInertia:

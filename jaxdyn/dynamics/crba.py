@@ -123,7 +123,7 @@ def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"], masses: Masses)
 
     zero = zeros(12, (*axes, *inertias))
     inputs = axes, inertias[1:], masses, stretches(chain, hops)
-    return inward(chain, q, compose, Beside(zero[:9], zero[9:]), inputs)
+    return inward(chain, q, compose, Beside(zero[:9], zero[9:]), inputs, shares=True)
 
 
 class Hops(NamedTuple):
@@ -154,13 +154,7 @@ def screws_and_inertias(chain: Chain, q: Float[Array, "n *lanes"]):
     outside = beyond if beyond.any() else None
     rotation, position = start_pose(chain, q)
     start = (rotation, None if outside is None else tuple(jnp.zeros_like(x) for x in position))
-    return outward(
-        chain,
-        q,
-        out,
-        start,
-        outside,
-    )
+    return outward(chain, q, out, start, outside, shares=True)
 
 
 class Stretch(NamedTuple):

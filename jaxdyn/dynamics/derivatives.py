@@ -376,7 +376,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
     if acting is not None:
         acting = (*rotate(rotation, acting[:3]), *rotate(rotation, acting[3:]))
     inputs = (s, inertia, hops.step, qd, qdd, acting)
-    v, a, moments, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs)
+    v, a, moments, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs, shares=True)
     return Motion(s, v, a, inertia, moments, p, wrench, hops)
 
 
@@ -390,7 +390,9 @@ def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
         return a, (before, carried_wrench(inertia, a)), a
 
     start = tuple(jnp.zeros_like(x[0]) for x in motion.screw)
-    of_parent, wrench = outward(chain, q, out, start, (motion.screw, motion.inertia, qdd, motion.hops.step))
+    of_parent, wrench = outward(
+        chain, q, out, start, (motion.screw, motion.inertia, qdd, motion.hops.step), shares=True
+    )
     return motion._replace(
         parent_acceleration=add(motion.parent_acceleration, of_parent), wrench=add(motion.wrench, wrench)
     )
@@ -427,7 +429,7 @@ def entries_of_motion(
     own = (motion.inertia, motion.moments, motion.momentum, motion.wrench)
     nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
     inputs = (own, (s, first, turning, second), stretches(chain, motion.hops))
-    *found, r = inward(chain, q, gather, nothing, inputs)
+    *found, r = inward(chain, q, gather, nothing, inputs, shares=True)
     momenta, transposed, turned, by_velocity, wrench = found
     by_position = add(turned, wrench_bracket(s, tuple(x[base] for x in wrench) if joints else wrench))
 
@@ -471,7 +473,7 @@ def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) ->
     own = (motion.inertia, motion.wrench)
     nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
     inputs = (own, motion.screw, stretches(chain, motion.hops))
-    momenta, torques, r = inward(chain, q, gather, nothing, inputs)
+    momenta, torques, r = inward(chain, q, gather, nothing, inputs, shares=True)
 
     pairs, momenta = pairs_of(chain.topology.parents), wrench_at(r, momenta)
     entries = mass_entries(pairs, twist_at(r, motion.screw), momenta, armature)

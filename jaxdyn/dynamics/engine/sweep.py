@@ -2,14 +2,13 @@
 
 An algorithm passes a small step function to one of these recursions. A step processes one link, with every component as a
 separate scalar. It is the body of a scan, which is unrolled for short sweeps on a GPU (`scan_links`). The scan carries only the
-values that the next link needs, and stacks all others. `_lowering` compiles the scan. No other module depends on the topology
+values that the next link needs, and stacks all others. The engine compiles the scan. No other module depends on the topology
 of the robot.
 
 A tree is traversed in one scan as well, in an order in which every link either follows its parent or starts a new branch.
 The scan carries the state of the previous link, and that of every branch point from which branches remain to be visited
 (`tree.Walk`). A serial chain has no branch points.
-
-Steps of the outward recursion that compute a link's pose or twist from that of its parent."""
+"""
 
 import functools
 from collections.abc import Callable
@@ -46,36 +45,42 @@ class Beside(NamedTuple):
     last: Any
 
 
-def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = ()) -> Any:
+def outward(
+    chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = (), *, shares: bool = False
+) -> Any:
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     Args:
-        step: function of the parent's state, the link at position q_i, and the link's slice of `xs`. It may return a third
-            item, a tuple of values that several results use: in a kernel, these are computed once (see `kept`).
+        step: function of the parent's state, the link at position q_i, and the link's slice of `xs`.
         base: the state of the base, a pytree of scalars.
         xs: arrays stacked over links.
+        shares: the step returns a third item, a tuple of values that several results use: in a kernel, these are computed once
+            (see `kept`). The step is then traced twice.
 
     Returns:
         The outputs, stacked over links.
     """
-    return _sweep(chain, q, step, base, xs, reverse=False)
+    return _sweep(chain, q, step, base, xs, shares, reverse=False)
 
 
-def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = ()) -> Any:
+def inward(
+    chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = (), *, shares: bool = False
+) -> Any:
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
     Args:
         step: as for `outward`, with the sum of the children's values (`zero` at a tip) in place of the parent's state.
         zero: the value at a link without children, a pytree of scalars. If it is a `Beside`, so are the children's values.
         xs: arrays stacked over links.
+        shares: as for `outward`.
 
     Returns:
         The outputs, stacked over links.
     """
-    return _sweep(chain, q, step, zero, xs, reverse=True)
+    return _sweep(chain, q, step, zero, xs, shares, reverse=True)
 
 
-def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: bool) -> Any:
+def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shares: bool, reverse: bool) -> Any:
     _check_shapes(chain, q, xs)
     in_kernel = mode().in_kernel
     walk = walk_of(chain.topology.parents)
@@ -87,13 +92,14 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: boo
 
     def body(state, x):
         row, qi, si, ci, inputs = x
-        state, out, *shared = step(state, link_at(row, qi, si, ci), inputs)
-        return widen(state), widen(out), widen(tuple(*shared) if in_kernel else ())
+        results = step(state, link_at(row, qi, si, ci), inputs)
+        state, out, shared = results if shares else (*results, ())
+        return widen(state), widen(out), widen(shared if in_kernel else ())
 
     sin, cos = sine_and_cosine(q) if in_kernel and q.dtype == jnp.float64 else (jnp.sin(q), jnp.cos(q))
     start, xs = widen(start), (rows, q, sin, cos, xs)
     spare = ()
-    if in_kernel and chain.n > 0:  # the scan must know how many values the step shares before it calls it
+    if shares and in_kernel and chain.n > 0:  # the scan must know how many values the step shares before it calls it
         body, (_, _, shared) = _recorded(body, start, jax.tree.map(lambda x: x[0], xs))
         spare = (jnp.zeros_like(jax.tree.leaves(start)[0]),) * len(shared)
     last, out = (_scan_inward if reverse else _scan_outward)(walk, body, start, spare, xs)
