@@ -2,7 +2,7 @@
 
 import importlib.metadata
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def version_of(package: str = "jaxdyn") -> str:

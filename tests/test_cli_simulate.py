@@ -44,6 +44,7 @@ def simulated(files, name, *options):
     return read_log(out, 2)
 
 
+@pytest.mark.ci
 def test_the_log_is_the_robots_with_noise(files):
     exact = simulated(files, "exact.csv", "--position-noise", "0", "--torque-noise", "0")
     chain = load(files / "arm.urdf", lock={"grip": 0.02})
@@ -90,6 +91,7 @@ def test_a_payload_is_a_point_mass_in_its_frame():
     np.testing.assert_allclose(gained, 0.5 * 1.7 * speed @ speed, rtol=1e-9)
 
 
+@pytest.mark.ci
 def test_a_folded_arm_is_tracked_and_a_robot_that_leaves_the_motion_is_no_log(files, capsys):
     """Folded, the first joint moves a fiftieth of the stretched arm's inertia, which fixed gains would not survive."""
     two = jaxdyn.textbook.planar_elbow(m1=0.5, m2=4.0, l1=1.0, l2=1.0)

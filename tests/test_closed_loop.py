@@ -275,6 +275,7 @@ def short_problem(short_runs, levels, start):
     return estimation_problem(start, samples, SMOOTH, base=base, loops=loops)
 
 
+@pytest.mark.ci
 def test_estimators_that_simulate_end_where_their_conditions_hold(short_runs):
     """From another robot: exact without noise; with it, where the weighted residuals are orthogonal, with their deviations."""
     arm, base, _ = short_runs
@@ -469,6 +470,7 @@ def test_with_parameters_and_without_the_motion_is_one(planar):
     assert np.array_equal(with_parameters(other, SMOOTH, p).inertia, arm.inertia)
 
 
+@pytest.mark.ci
 def test_torques_and_accelerations_of_parameters_and_their_slopes():
     """An elbow with springs and a motor that both joints turn, by its equations; slopes beside differences."""
     chain = textbook.planar_elbow(m1=1.2, m2=0.8, l1=0.7, lc1=0.3, lc2=0.2, i1=0.05, i2=0.03)

@@ -51,6 +51,7 @@ def _torque(chain, q, qd, qdd):
     return np.asarray(force(*map(jnp.asarray, (q, qd, qdd))))
 
 
+@pytest.mark.ci
 def test_friction_is_filtered_whatever_the_kind_of_model(models, log, tmp_path):
     """A URDF of the exact robot, its chain, and its friction as filtered terms, as a fit gives them, predict the same."""
     truth = models[0]

@@ -77,6 +77,7 @@ def test_a_policy_that_is_one_function_compiles_once():
     check_second_call(lambda q: jaxdyn.rollout(arm, q, q, policy, 1e-3, steps=3), (q,))
 
 
+@pytest.mark.ci
 def test_a_policy_without_a_hash_is_traced_as_it_stands():
     @dataclasses.dataclass
     class Policy:

@@ -73,6 +73,7 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
             np.testing.assert_allclose(got, [133.00525246, -29.94223324, -3.03276856], atol=1e-8)
 
 
+@pytest.mark.ci
 def test_the_error_under_computed_torque_is_a_linear_oscillator():
     """Friction, springs and all: at random states, and over a second against the oscillator's closed form."""
     chain = jaxdyn.model.with_leaves(random_chain(3, 4), {"friction.coulomb_velocity": jnp.full(3, 0.5)})
@@ -102,6 +103,7 @@ def test_the_error_under_computed_torque_is_a_linear_oscillator():
     assert np.abs(at[0] - positions - exact).max() < 1e-7
 
 
+@pytest.mark.ci
 def test_gravity_compensation_and_pd_lose_energy_at_the_rate_of_their_damping():
     chain = random_chain(3, 5)
     q, v, goal = random_state(3, 2)

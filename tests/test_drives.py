@@ -61,6 +61,7 @@ def state(n, seed=1):
     return [jnp.asarray(generator.normal(size=n)) for _ in range(3)]
 
 
+@pytest.mark.ci
 def test_coupled_and_geared_robot_by_hand_and_by_power():
     """S^T (M + R^T J R) S, S^T tau, friction at motors and joints; power balance; FD inverts ID."""
     plain, chain, (y, yd, ydd) = random_chain(N, 3), driven(), state(N)

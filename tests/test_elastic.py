@@ -122,6 +122,7 @@ def swing(chain, q, qd, times):
     return *motion, jax.vmap(lambda *x: jaxdyn.total_energy(chain, *x))(*motion)
 
 
+@pytest.mark.ci
 def test_elastic_link_has_the_equations_and_the_motion_of_the_example():
     inertia, rotor, k, weight = 0.3, 0.1, 40.0, 1.5 * 0.4
     values = {"mass": 1.5, "com_distance": 0.4, "link_inertia": inertia, "motor_inertia": rotor, "stiffness": k}

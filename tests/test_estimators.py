@@ -65,6 +65,7 @@ def disturbed(exact, noise, seed=0, runs=slice(None)):
     return dataclasses.replace(estimation_problem(arm, samples, ALL, base=base), independence=1.0), taus
 
 
+@pytest.mark.ci
 def test_runs_and_joints_weigh_by_their_own_noise(exact):
     noise = np.array([[0.05, 0.5, 0.1], [1.0, 0.02, 0.4]])
     problem, taus = disturbed(exact, noise)

@@ -247,6 +247,7 @@ def criterion_and_excess(setting, problem, z):
     return value, linear, jnp.concatenate([y.reshape(-1) for y in others])
 
 
+@pytest.mark.ci
 def test_the_solver_rates_motions_by_the_information_and_the_limits(by_hand):
     setting, problem, starts = by_hand
     values, sizes = criteria(setting, problem, starts)
@@ -265,6 +266,7 @@ def test_the_solver_rates_motions_by_the_information_and_the_limits(by_hand):
         np.testing.assert_allclose(pure[k], -np.linalg.slogdet(flat.T @ flat / 9)[1] / len(KEPT), rtol=1e-6)
 
 
+@pytest.mark.ci
 def test_a_round_of_the_solver_is_adam_on_the_augmented_lagrangian(by_hand):
     setting, problem, starts = by_hand
     rates, penalty = jnp.asarray([0.03, 0.02, 0.05]), jnp.asarray(1.7)
@@ -316,6 +318,7 @@ def elbow_search(elbow):
     return excitation_design._Search(chain, SHORT, limits, 0.9, room, Columns(), base, np.array([2.0, 0.5]), 0.5)
 
 
+@pytest.mark.ci
 def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     chain, limits, _ = elbow
     settings = {

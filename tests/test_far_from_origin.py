@@ -143,6 +143,7 @@ def error(x, y):
     return float(np.linalg.norm(np.asarray(x, float) - np.asarray(y)) / np.linalg.norm(np.asarray(y)))
 
 
+@pytest.mark.ci
 def test_light_links_at_the_end_of_a_heavy_arm():
     chain = light_fingers()
     q = jnp.asarray(np.random.default_rng(0).normal(size=chain.n), jnp.float32)

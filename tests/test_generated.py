@@ -68,6 +68,7 @@ def test_all_kinds_of_joints_in_batches_and_in_jax():
     assert j.g(state[0].astype(jnp.float32)).dtype == jnp.float32
 
 
+@pytest.mark.ci
 def test_letters():
     """The parameters of a textbook's system as arguments; the same numbers as from the formulas."""
     chain, leaves = textbook.planar_elbow(), symbolic.textbook_leaves("planar_elbow")

@@ -172,6 +172,7 @@ def test_a_motion_is_designed_within_the_torques_of_coordinates():
     np.testing.assert_allclose(np.abs(tau).max(axis=0) / limits.torque, design.usage["torque"], rtol=0.1)
 
 
+@pytest.mark.ci
 def test_motors_rub_in_the_model_of_a_wrist_as_in_its_fit(tmp_path):
     """With friction at the log's rate, of which motors of a single joint have none beside the joint's own."""
     wrist = textbook.coupled_wrist()

@@ -389,6 +389,7 @@ def test_parameters_can_be_replaced(chain):
     assert heavier.topology == chain.topology
 
 
+@pytest.mark.ci
 def test_the_base_does_not_move(chain):
     q = jnp.asarray([0.1, 0.2, 0.3, 0.4])
     np.testing.assert_array_equal(jaxdyn.frame_pose(chain, q, "base"), np.eye(4))

@@ -81,6 +81,7 @@ def made(monkeypatch):
     return kernels
 
 
+@pytest.mark.ci
 def test_in_a_rollout_that_falls_back_the_dynamics_are_kernels(made):
     q, qd = states(2)
     policy = lambda t, q, qd: -jnp.sort(q) - qd
@@ -92,6 +93,7 @@ def test_in_a_rollout_that_falls_back_the_dynamics_are_kernels(made):
         assert relative(x, y) < 1e-12
 
 
+@pytest.mark.ci
 def test_in_the_form_for_gpus_of_a_solver_the_dynamics_are_kernels(made):
     q, qd = states(2)
     dynamics = jax.vmap(lambda q, qd: jaxdyn.forward_dynamics(ELBOW, q, qd, -qd))
@@ -125,6 +127,7 @@ def loops_over_links(monkeypatch):
 
 
 @pytest.mark.usefixtures("loops_over_links")
+@pytest.mark.ci
 def test_links_of_large_robots_stay_loops():
     q, qd = states(3)
     agrees(lambda q, qd: jaxdyn.forward_dynamics(ARM, q, qd, -qd), q, qd)
@@ -149,6 +152,7 @@ def test_gradients_with_loops_over_links():
     alike(lambda f: lambda: jax.grad(total(f), (0, 1))(q, qd), *over)
 
 
+@pytest.mark.ci
 def test_rows_of_booleans():
     """Known and computed ones, in loops that are not unrolled."""
     known = RNG.random(500) > 0.5

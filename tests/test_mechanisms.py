@@ -507,6 +507,7 @@ def of_the_ball(chain, q, v, a, v_ref):
     }
 
 
+@pytest.mark.ci
 def test_a_ball_joint_by_its_torques_at_other_states():
     """Torques are quadratic in v and linear in a: slopes and C from differences of them."""
     rng, n = np.random.default_rng(6), 4

@@ -151,6 +151,7 @@ def test_what_a_planar_arm_cannot_weigh_is_not_invented():
     assert np.linalg.eigvalsh(np.asarray(pseudo_inertia(jnp.asarray(found.body))))[0] > 0
 
 
+@pytest.mark.ci
 def test_friction_that_grows_with_the_load(arm):
     pair = run(arm, None, 1, by_load=0.1), run(arm, body(), 2, by_load=0.1)
     found = identify_payload(arm, *pair)

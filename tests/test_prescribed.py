@@ -121,6 +121,7 @@ def test_pendulums_on_a_lift_and_on_a_turntable(path, by_hand):
     np.testing.assert_allclose(np.concatenate([q, qd], 1).T, exact, atol=1e-8)  # the scheme's error
 
 
+@pytest.mark.ci
 def test_linearised_by_hand():
     """d qdd / dq of the pendulum on a lift is -(g + ydd) cos q / l, with respect to ydd -sin q / l."""
     chain = bob()

@@ -97,6 +97,7 @@ def test_a_staged_program_has_the_derivatives_of_the_whole():
     checked(program, whole, rows(9), jnp.ones(9).at[jnp.array([1, 5])].set(0.0))
 
 
+@pytest.mark.ci
 def test_a_program_of_splines_has_the_derivatives_of_the_whole():
     """Two joints, five control points, four knots that see positions, two derivatives and the duration; two torques."""
     basis = spline_basis(2, 3, np.linspace(0, 1, 4))[:3] * np.array([1, 0.1, 0.01])[:, None, None]

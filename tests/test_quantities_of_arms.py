@@ -76,6 +76,7 @@ def test_few_joints_and_singularities():
         assert relative(rate[1], (part[3] - part[2]) / (2 * h)) < 1e-5
 
 
+@pytest.mark.ci
 def test_operational_space_of_six_joints_is_that_of_dense_matrices():
     """Lambda = (J M^-1 J^T)^-1, eta and J_bar, plain and damped, by numpy."""
     chain, q, v = random_chain(6, 3), jnp.linspace(-1.0, 1.0, 6), jnp.linspace(0.5, -0.4, 6)

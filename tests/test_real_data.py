@@ -256,6 +256,7 @@ def test_kr300_with_its_counterbalance(shared_data):
     assert held.fit.relative_moving[1] < 8 and held.raw.relative_moving[1] < 12
 
 
+@pytest.mark.ci
 def test_ur10e_log_with_garbage_is_refused_or_repaired(shared_data, ur10e):
     chain, read = ur10e
     with pytest.raises(

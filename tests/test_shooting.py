@@ -284,6 +284,7 @@ solve = functools.lru_cache(
 )
 
 
+@pytest.mark.ci
 def test_torques_stay_within_their_limits():
     problem = arm_problem()
     solution = solve()(problem)
@@ -470,6 +471,7 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch, mode):
     assert_allclose(derivatives, expected @ along if mode == "forwards" else weights @ expected, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.ci
 def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
     """Its gradient, its Hessian and its steps' Jacobians, about a guess with gaps; the objective written out in NumPy."""
     monkeypatch.setattr(shooting_model, "advance", coupled_step)
@@ -551,6 +553,7 @@ def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
     assert nothing.shape == (5, 6) and not nothing.any()
 
 
+@pytest.mark.ci
 def test_steps_of_ordinary_joints_have_their_jacobians(monkeypatch):
     """Velocities with friction and springs against differences; both methods of Euler, with rates of torques or without."""
     rate = dataclasses.replace(tilted_problem(), chain=random_chain(2, 3), method="explicit_euler")

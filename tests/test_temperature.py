@@ -71,6 +71,7 @@ def model():
     return TorqueModel(chain, jax.tree.map(lambda x: x.astype(chain.dtype), friction), values.astype(chain.dtype))
 
 
+@pytest.mark.ci
 def test_a_run_is_stepped_through_saved_and_written_at_its_temperatures(model, tmp_path):
     s = heated(samples(wander(200, 2) * 0.3))
     with jax.enable_x64(True):

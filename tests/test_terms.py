@@ -585,6 +585,7 @@ def test_no_joint_is_predicted_worse_than_by_the_plain_model(elbow, late_log):
         np.testing.assert_allclose(found.choice.delay, late, atol=1e-3)
 
 
+@pytest.mark.ci
 def test_the_same_motion_is_held_out_whatever_is_selected(elbow, late_log):
     """A selected cutoff or delay moves no stretch, else two models would be validated on different data."""
     part = slice(0, 2400)

@@ -125,6 +125,7 @@ def test_a_chain_alone_has_its_own_friction(model):
     np.testing.assert_allclose(more, own, atol=2e-4 * np.abs(own).max())
 
 
+@pytest.mark.ci
 def test_models_are_batched_and_differentiated(model):
     q, qd, qdd = motion()
     heavier = eqx.tree_at(lambda m: m.chain.inertia, model, model.chain.inertia * 2)
@@ -220,6 +221,7 @@ def identified():
     return log, identify(chain, log, terms=terms, filters=Filters(10.0, delay=0.002))
 
 
+@pytest.mark.ci
 def test_what_is_reported_is_what_the_file_predicts(identified, tmp_path):
     log, result = identified
     save_torque_model(result.model, tmp_path / "model.eqx")

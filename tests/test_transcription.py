@@ -45,6 +45,7 @@ def masses_and_weights(problem):
     return mass, np.asarray(jaxdyn.gravity_force(problem.chain, still))
 
 
+@pytest.mark.ci
 def test_least_effort_of_sliding_joints():
     """Accelerations fall linearly: int u^2 = m^2 12 d^2 / T^3 + w^2 T; Hermite-Simpson's rule is exact on it."""
     problem = sliding()

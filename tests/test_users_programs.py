@@ -102,12 +102,12 @@ def public() -> set[str]:
             if not inspect.ismodule(value):
                 found |= {name} if callable(value) else set()
             elif name not in check.NAMESPACES:
-                own = [
-                    k
+                here = getattr(value, "__all__", vars(value))
+                found |= {
+                    f"{name}.{k}"
                     for k, x in vars(value).items()
-                    if inspect.isfunction(x) and x.__module__.startswith(value.__name__)
-                ]
-                found |= {f"{name}.{k}" for k in getattr(value, "__all__", own) if not k.startswith("_")}
+                    if k in here and k[0] != "_" and inspect.isfunction(x) and x.__module__.startswith(value.__name__)
+                }
     return found
 
 

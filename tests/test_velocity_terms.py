@@ -17,6 +17,7 @@ def products(qd):
     return np.array([qd[j] * qd[k] for j, k in rate_pairs(len(qd))])
 
 
+@pytest.mark.ci
 def test_the_elbow_has_one_coriolis_term_and_two_centrifugal_ones():
     """Spong, Hutchinson & Vidyasagar 2020, (6.90): with h = -m2 l1 lc2 sin q2, h (2 qd1 qd2 + qd2^2) and -h qd1^2."""
     chain, q2 = textbook.planar_elbow(m2=0.8, l1=0.7, lc2=0.2), 0.9

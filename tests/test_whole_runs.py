@@ -105,6 +105,7 @@ def dense_rows(arm, base, x):
     return np.concatenate([w[:, :, :20], w[:, :, 20:28:4]], axis=2)[:, :, base.kept]
 
 
+@pytest.mark.ci
 def test_friction_fits_hold_no_regressor_of_long_runs(run, monkeypatch):
     arm, base, t, x, rows, truth = run
     tau = rows @ truth + 0.01 * np.random.default_rng(0).normal(size=(800, 2))

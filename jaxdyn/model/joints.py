@@ -215,10 +215,10 @@ class Free(Spherical):
         return twist_cross(u)
 
     def rate_terms(self, v):
-        return jnp.concatenate([super().rate_terms(v), jnp.cross(v[:3], v[3:], axis=0)])
+        return jnp.concatenate([super().rate_terms(v[:3]), jnp.cross(v[:3], v[3:], axis=0)])
 
     def rate_block(self, v):
-        turning = super().rate_block(v)
+        turning = super().rate_block(v[:3])
         zero = jnp.zeros_like(turning)
         return jnp.block([[turning, zero], [-skew(v[3:]), zero]])
 
