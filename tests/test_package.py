@@ -147,6 +147,13 @@ def test_no_file_is_longer_than_a_subject():
     assert not long, f"files of more than 900 lines: {long}"
 
 
+def test_the_map_of_the_package_names_files_that_exist():
+    page = (ROOT / "docs" / "contributing.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| (.*) \|$", page[page.index("## Where to look") : page.index("## Words")], re.M)
+    files = {name.rsplit("/", 1)[-1] for row in rows for name in re.findall(r"`([a-z_/]+\.py)`", row)}
+    assert len(files) > 15 and files <= {path.name for path in MODULES}
+
+
 def test_every_public_name_is_documented():
     found = coverage_check().problems()
     assert not found, "\n".join(found)

@@ -307,6 +307,3 @@ def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv
     if chain.nv <= SMALL:
         return mass_matrix_inverse(chain, q) @ b
     return cho_solve(cho_factor(crba(chain, q), lower=True), b)
-
-
-# -- mass matrix bounds

@@ -269,7 +269,7 @@ def _times_inverse(inverse: Array, position: Array, velocity: Array) -> tuple[Ar
 def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     """Derivative rule of `link_inverse_dynamics`: analytic for q, qd and qdd, JAX's for other arguments.
 
-    If only q, qd and qdd have tangents, the recursion is not differentiated.
+    If only q, qd and qdd have tangents, the recursion is not differentiated, except for more than `DENSE` links.
     """
     along = [not is_zero(t) for t in tangents[1:4]]
     others = (tangents[0], *tangents[4:])

@@ -189,7 +189,7 @@ class Link(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """Links and their inertial parameters, named frames (link, pose), quaternion joints (first link, size), and base name."""
+    """Links and their inertial parameters, named frames (link, pose), compound joints (first link, type), and base name."""
 
     links: list[Link]
     inertia: Float[np.ndarray, "n 10"]

@@ -1,8 +1,9 @@
 """Joints: their coordinates, and the pose of a link at its joint position.
 
 Every link moves by one screw joint with one degree of freedom. A joint with several degrees of freedom consists of several
-links without mass between them; `Topology.compound_joints` names its type. A new type is one class in this file, entered in
-`JOINT_TYPES`, and a line in each reader of a file format that has such a joint.
+links without mass between them; `Topology.compound_joints` names its type. A new type whose positions are those of its links
+is one class in this file, entered in `JOINT_TYPES`, and a line in each reader of a file format that has such a joint. A new
+`curved` type also needs a chart, and a name in the files that `io.model_file` and `io.mjcf_write` write.
 
 The pose of a link is given by one formula for revolute, prismatic and helical joints. Let A = (w, v) be the joint screw in
 the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. Grouping the terms of the pose

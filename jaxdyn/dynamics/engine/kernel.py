@@ -27,7 +27,7 @@ requirements through the public API.
    loops. If lanes are sharded over devices, an entry of every lane is returned, which requires no communication.
 3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
    (parallel_task_assignment.cc) distributes an instruction in two cases: if bytes >= flops and the result has 512 KiB, or if
-   bytes < flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `batch` prevents the first
+   bytes < flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `lanes.py` prevents the first
    case by `LARGEST` and the `size` of functions. The second case is not excluded by construction: a fusion with many
    operations would reach the limit with 18 KB. At 64 lanes, functions of this library stay below the limit; for an arm with
    three joints, the margin is a factor of 4.

@@ -73,7 +73,7 @@ def defined_by(definition: Callable) -> Callable:
     """Decorator: the function below computes the same values as `definition`, which replaces it if `uses_definitions`."""
 
     def decorate(fast: Callable) -> Any:
-        @functools.wraps(fast)
+        @functools.wraps(fast)  # which copies attributes, too, such as `defjvp`
         def chosen(*arguments: Any, **named: Any) -> Any:
             return (definition if uses_definitions() else fast)(*arguments, **named)
 
