@@ -133,11 +133,11 @@ def test_the_import_check_sees_all_forms(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     path = folder / "x.py"
     path.write_text(
-        "from ..io._urdf import load\nfrom .. import dynamics\nfrom . import chain\nimport jaxdyn.cli\nimport numpy\n"
+        "from ..io.urdf import load\nfrom .. import dynamics\nfrom . import chain\nimport jaxdyn.cli\nimport numpy\n"
         "def f():\n    from jaxdyn.report import html\n"
     )
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    expected = {"jaxdyn.io._urdf", "jaxdyn.dynamics", "jaxdyn.model", "jaxdyn.cli", "jaxdyn.report"}
+    expected = {"jaxdyn.io.urdf", "jaxdyn.dynamics", "jaxdyn.model", "jaxdyn.cli", "jaxdyn.report"}
     assert imports_of(path) == expected
     assert {name for name in expected if row_of(name) > row_of(module_name(path))} == expected - {"jaxdyn.model"}
 

@@ -281,8 +281,7 @@ def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: 
     not exceed pi, the wrench is the exact negative gradient of the energy, so the spring is conservative.
 
     Args:
-        stiffness: stiffness K in the axes of the desired pose
-            [N m/rad, N/m].
+        stiffness: stiffness K in the axes of the desired pose [N m/rad, N/m].
 
     Raises:
         ControlError: the stiffness has the wrong shape, or the task is unknown.
@@ -326,8 +325,8 @@ def stiffness_control(
         goal: desired pose of the frame in the world [m].
         stiffness: stiffness K, as in `task_spring`.
         damping: damping D in world axes [N m s/rad, N s/m].
-        joint_damping: joint damping D_q [N m s/rad or N s/m]. A redundant
-            robot needs D_q, since D does not damp motion in the null space of the task.
+        joint_damping: joint damping D_q [N m s/rad or N s/m]. A redundant robot needs D_q, since D does not damp motion in the
+            null space of the task.
 
     Raises:
         ControlError: a gain has the wrong shape, or the task is unknown.

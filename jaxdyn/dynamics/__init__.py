@@ -4,7 +4,6 @@ from .._exports import publish as _publish
 from .aba import (
     aba as aba,
     forward_dynamics as forward_dynamics,
-    mass_matrix_solve as mass_matrix_solve,
 )
 from .centroidal import (
     centre_of_mass as centre_of_mass,
@@ -31,6 +30,7 @@ from .crba import (
     crba as crba,
     mass_matrix as mass_matrix,
     mass_matrix_inverse as mass_matrix_inverse,
+    mass_matrix_solve as mass_matrix_solve,
 )
 from .derivatives import (
     ForwardDynamicsDerivatives as ForwardDynamicsDerivatives,

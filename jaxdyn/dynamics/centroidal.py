@@ -78,9 +78,9 @@ def _link_momenta(
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
     """Matrix A_G(q) with A_G qd = (l_G, p), the angular momentum about the centre of mass and the linear momentum, O(n).
 
-    At unit rate of joint j, the links that it carries have the momentum G^c_j A_j about the
-    centre of mass, which is column j of A_G (Orin, Goswami & Lee 2013). The linear rows are m J_c, where m is the mass and
-    J_c = `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
+    At unit rate of joint j, the links that it carries have the momentum G^c_j A_j about the centre of mass, which is column j
+    of A_G (Orin, Goswami & Lee 2013). The linear rows are m J_c, where m is the mass and J_c = `centre_of_mass_jacobian`.
+    Pinocchio puts the linear part first.
     """
     links, x = place(chain, q)
     return joints_of(chain, centroidal_columns(links, x, carried_masses(links.topology.parents, links.inertia)))

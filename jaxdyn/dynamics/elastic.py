@@ -1,7 +1,7 @@
-"""Dynamics of robots with elastic joints (`ElasticJoints`), whose rotors drive the links through springs and dampers.
+"""Drives: robots with elastic joints (`ElasticJoints`), and the motors of a transmission.
 
-The joint coordinates q and the rotor coordinates theta (rotor angles divided by the gear ratio) satisfy, with u =
-gear_ratio tau_m and p = resistive_force(q, qd),
+The rotors of elastic joints drive the links through springs and dampers. The joint coordinates q and the rotor coordinates
+theta (rotor angles divided by the gear ratio) satisfy, with u = gear_ratio tau_m and p = resistive_force(q, qd),
 
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.

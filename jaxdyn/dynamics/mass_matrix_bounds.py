@@ -103,7 +103,7 @@ def _range(chain: Chain) -> tuple[Array, Array]:
     return jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)
 
 
-# -- mass matrix certificate
+# proved bounds
 
 
 class CertifiedBounds(NamedTuple):

@@ -117,7 +117,6 @@ def ground_reaction(
     Args:
         external_wrenches: wrenches on each link other than those of the ground, in the link's frame [N m, N].
     """
-
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     return _ground_wrenches(links, x, rates, accelerations, base_gravity(links), external_wrenches).sum(1)

@@ -27,8 +27,18 @@ FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 _JOINT, _JOINT_IN_PARENT = 0, 1  # mjtTrn
 
 # features that the user may ignore by name
-FEATURES = ("actuators", "equality", "flex", "fluid", "free_joint", "gravcomp", "plugin", "polynomial")
-FEATURES += ("quaternion_spring", "tendon")
+FEATURES = (
+    "actuators",
+    "equality",
+    "flex",
+    "fluid",
+    "free_joint",
+    "gravcomp",
+    "plugin",
+    "polynomial",
+    "quaternion_spring",
+    "tendon",
+)
 # features omitted with a warning: external forces, and properties of free bodies in world axes
 OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
@@ -334,7 +344,7 @@ def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     rest = model.qpos_spring[model.jnt_qposadr[joints]]
     effort = np.where(single, _efforts(model)[joints], np.inf)
     return {
-        # omitted for the linear part of a free joint, which is in world axes (see `features.unsupported`)
+        # omitted for the linear part of a free joint, which is in world axes (see `unsupported`)
         "armature": np.where(linear, 0.0, model.dof_armature[dofs]) + rotors[dofs],
         "friction.viscous": (model.dof_damping[dofs] + losses[dofs]) * damps,
         "friction.coulomb": np.where(linear, 0.0, model.dof_frictionloss[dofs]) * rubs,
@@ -407,8 +417,8 @@ def from_mujoco(
     motion raises an error, unless it is named in `ignore`.
 
     Args:
-        ignore: features to omit although they change the motion: "actuators",
-            "flex", "gravcomp", "plugin", "polynomial", "quaternion_spring".
+        ignore: features to omit although they change the motion: "actuators", "flex", "gravcomp", "plugin",
+            "polynomial", "quaternion_spring".
         gravity: gravitational acceleration in world axes [m/s^2]; by default that of the model.
         coulomb_velocity: width v_c of the smooth sign function in Coulomb friction, fc tanh(qd / v_c), which replaces MuJoCo's
             friction constraint [rad/s or m/s].

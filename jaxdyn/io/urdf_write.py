@@ -348,7 +348,7 @@ def _keep_meshes(root: ET.Element, before: str, after: str) -> None:
             element.set("filename", os.path.relpath(os.path.join(before, name), after or "."))
 
 
-# -- elements
+# numbers and XML elements, also for `mjcf_write`
 
 
 def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:

@@ -93,7 +93,7 @@ def checked(function: F) -> F:
 
     Raises:
         ModelError: an argument has a wrong shape, or is no array; the message names the argument, and gives both shapes and the
-            remedy. Functions of `jaxdyn.trajectory` and `jaxdyn.control` raise TrajectoryError and ControlError.
+            remedy. Functions in the folders `trajectory` and `control` raise TrajectoryError and ControlError.
     """
     signature = inspect.signature(function)
     forms = {name: _forms(parameter.annotation) for name, parameter in signature.parameters.items()}

@@ -44,9 +44,8 @@ def with_transmission(
 
     R^T diag(rotor_inertia) R is added to the mass matrix, and the motor friction R^T f_m(R qd) to the joint friction. Only
     the spin of rotors about their axes is modelled, which is accurate for large gear ratios (Spong, Hutchinson &
-    Vidyasagar 2020, example 6.1).
-    An existing transmission is replaced; armature and joint friction are unchanged. If values are traced by JAX, only shapes
-    are checked.
+    Vidyasagar 2020, example 6.1). An existing transmission is replaced; armature and joint friction are unchanged. If values
+    are traced by JAX, only shapes are checked.
 
     Args:
         gear_ratio: motor revolutions per joint revolution ([rad/m] for prismatic joints), one value or one per joint;

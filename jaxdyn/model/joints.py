@@ -271,8 +271,6 @@ def _are_zero(*values: Any) -> bool:
     return all(np.abs(x).max() <= 1e-12 for x in values)
 
 
-# The pose of a link with one degree of freedom
-
 COEFFICIENTS = 39
 LONG = 256  # number of links above which `link_rows` returns separate arrays
 

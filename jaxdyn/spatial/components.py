@@ -1,8 +1,8 @@
 """Vectors and matrices as tuples of scalars: NumPy, JAX or SymPy scalars, or arrays of them over a batch.
 
 The recursions over links consist of such tuples. In a scan over links, storing the components of each 3-vector in separate
-arrays lets XLA fuse an entire step into a few unit-stride loops over the batch. On CPUs, the throughput is about three times
-that of stacked arrays with small matrix products (docs/design.md).
+arrays lets XLA fuse an entire step into a few unit-stride loops over the batch. docs/design.md compares the
+speed with that of packed vectors.
 
 - `Vec` is (x, y, z).
 - `Mat` contains the nine entries of a matrix in row-major order.

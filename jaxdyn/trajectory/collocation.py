@@ -10,7 +10,10 @@ v), the rules (Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017) are
 A free duration T is an unknown at every knot, and equalities keep all copies equal. The contribution of a knot to costs and
 constraints therefore depends only on the unknowns of that knot. With r = T / (N dt), the unknown velocities and accelerations
 are v r and a r^2, that is, derivatives with respect to the scaled time t / r. The defects are therefore independent of r and
-remain linear. If the duration is too short, the torque limits are violated instead of the defects."""
+remain linear. If the duration is too short, the torque limits are violated instead of the defects.
+
+The file begins with what the transcriptions, here and in `splines`, share, and with programs of stages.
+"""
 
 from collections.abc import Callable
 from functools import partial

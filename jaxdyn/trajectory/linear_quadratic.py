@@ -278,6 +278,11 @@ def riccati(
     Args:
         bounds: lower and upper bounds of du at each knot, infinite where there are none. Equal bounds fix a control.
         damping: number added to the diagonal of R at every knot.
+
+    Returns:
+        At each knot: `gains` K, `feedforward` k, the `hessian` P and the `gradient` of the cost-to-go, and `free`, the
+        mask of the controls that are not at a bound. The policy is meaningless unless `pivot`, the smallest pivot of the Hessians by the
+        controls, is positive.
     """
     return policy_and_descent(lq, bounds, damping)[0]
 
@@ -438,5 +443,8 @@ def solve_lq(
 
     With bounds on du, as for `riccati`, the policy is optimal only near dx = 0, so the result is the minimiser only if no
     further bounds become active along the motion.
+
+    Returns:
+        The minimising dx (`states`) and du (`controls`), and the `multipliers` P dx + p of the dynamics.
     """
     return lq_rollout(lq, riccati(lq, bounds), start)

@@ -1,6 +1,9 @@
-"""Block elimination for the saddle-point systems of constrained Newton steps, stage by stage.
+"""Nonlinear programs for the interior-point method.
 
-Each block is a linear system
+    minimise f(x)  subject to  c(x) = 0,  g(x) <= 0,  lower <= x <= upper
+
+Each class of programs evaluates f, c, g and their derivatives, solves the linear systems of Newton steps, and determines how
+its matrices are stored. A program of stages is solved by block elimination. Each block is a linear system
 
     [ P   D^T    ] [z]   [r1]
     [ D  -delta I] [y] = [r2].
@@ -9,13 +12,7 @@ With delta > 0, the rows of D may be linearly dependent. Adding rho D^T times th
 solution, but it makes the pivot P + rho D^T D positive definite, provided that P is positive definite on the null space of D
 and rho is large enough. A successful Cholesky factorisation therefore shows that the matrix has the inertia required at a
 minimum.
-
-The interface between the interior-point method and a nonlinear program, and a program with dense matrices.
-
-    minimise f(x)  subject to  c(x) = 0,  g(x) <= 0,  lower <= x <= upper
-
-Each class of programs evaluates f, c, g and their derivatives, solves the linear systems of Newton steps, and determines how
-its matrices are stored."""
+"""
 
 import abc
 from collections.abc import Callable

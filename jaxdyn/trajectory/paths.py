@@ -127,6 +127,10 @@ def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathD
     It follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
     Cost: three evaluations of inverse dynamics per point.
 
+    Returns:
+        One row per point: q, its derivatives `slope` = q' and `curvature` = q'', `inertia` = m = M(q) q',
+        `centrifugal` = c = M(q) q'' + C(q, q') q', and `gravity` = g, with the torque of joint springs.
+
     Raises:
         TrajectoryError: the robot has quaternion joints, or the path does not return q of shape (nv,).
     """
@@ -399,6 +403,9 @@ def joint_motion(
 
     With quaternion joints, the line is q(s) = integrate(chain, q_0, s difference(chain, q_0, q_1)): spherical joints rotate
     about a fixed axis, and free joints follow a screw motion. At times t [s] before 0 and after T, the robot is at rest.
+
+    Returns:
+        One row per time: q [rad or m], qd [rad/s or m/s], qdd [rad/s^2 or m/s^2].
     """
     way = difference(chain, start, goal)
     return JointMotion(*_along(scaling, duration, t, way, lambda x: integrate(chain, start, x)))
@@ -422,6 +429,10 @@ def screw_motion(
 ) -> PoseMotion:
     """Screw motion between two poses in the world [m], T(s) = T_0 exp([S] s) with S = log(T_0^-1 T_1) (Lynch & Park 2017,
     eq. 9.6); otherwise as `joint_motion`.
+
+    Returns:
+        One row per time: `pose` in the world [m], `twist` (w, v) in the axes of the moving frame, with the velocity v of its
+        origin [rad/s, m/s], and `acceleration`, the time derivative of its components [rad/s^2, m/s^2].
     """
     screw = pose_log(pose_inverse(start) @ goal)
     return PoseMotion(*_along(scaling, duration, t, screw, lambda x: start @ pose_exp(x)))
@@ -667,7 +678,11 @@ def _is_frictionless(chain: Chain) -> bool:
 
 @checked
 def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> JointMotion:
-    """The motion of a timed path at times t [s], at rest before and after; exact, as s'' is constant between grid points."""
+    """The motion of a timed path at times t [s], at rest before and after; exact, as s'' is constant between grid points.
+
+    Returns:
+        As for `joint_motion`.
+    """
     k = jnp.clip(jnp.searchsorted(timing.t, t, side="right") - 1, 0, len(timing.t) - 2)
     late = jnp.clip(t - timing.t[k], 0, timing.t[k + 1] - timing.t[k])
     inside = (t >= 0) & (t <= timing.duration)

@@ -420,7 +420,8 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
     """A solution and its multipliers `steps` knots later, extended by simulation under the last torques.
 
-    It is a guess for the same problem with a new initial state, which replaces the guess's first state.
+    It is a guess for the same problem with a new initial state, which replaces the guess's first state: its `trajectory` and
+    `multipliers` have the form of a solution's.
     """
     return _shifted(problem, Guess(solution.trajectory, solution.multipliers), steps)
 

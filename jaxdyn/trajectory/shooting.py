@@ -67,9 +67,8 @@ from .problem import (
 )
 
 RECORDED = 200  # iterations in the history: its length must not depend on `max_iterations`, which is traced
-TOGETHER = (
-    16  # problems per group of a batch on the CPU: two groups of the engine's 8 lanes; more would wait for the slowest
-)
+# problems per group of a batch on the CPU: two groups of the engine's 8 lanes; more would wait for the slowest
+TOGETHER = 16
 
 # The damping of Q_uu, relative to the mean of R, changes as in Tassa, Erez & Todorov (2012): by a factor that itself grows by
 # FASTER with every failure in a row, from LIGHTEST on; below LIGHTEST, it is zero, so that convergence is quadratic.
@@ -80,10 +79,8 @@ SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16
 
 LENGTHS = 10  # step lengths tried: down to 1/512, below which damping helps more
 ENOUGH = 1e-4  # required fraction of the decrease predicted by the slope (Armijo; Nocedal & Wright 2006, sec. 3.1)
-LONGEST, WORTH = (
-    8.0,
-    1.5,
-)  # the longest step length that is tried, and the shortest one above 1 worth another simulation
+# the longest step length that is tried, and the shortest one above 1 worth another simulation
+LONGEST, WORTH = 8.0, 1.5
 
 # Active constraints of a solution are heavily weighted costs in the linear-quadratic problem of its derivatives. Each of ROUNDS
 # updates of their multipliers multiplies the error that the finite weight leaves by about their curvature / HEAVY.

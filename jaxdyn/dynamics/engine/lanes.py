@@ -63,8 +63,7 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
 
     On a GPU, every iteration of a loop launches all kernels of its body, which takes longer than their execution; an unrolled
     loop needs few kernels. Since an unrolled loop takes five times as long to compile, only the loops of small functions are
-    unrolled: inverse and forward dynamics for up to 21 links, the composite-rigid-body algorithm and forward kinematics
-    for up to 7 links. Derivatives are never unrolled.
+    unrolled: `STRAIGHT` limits the product of links and `size`, to 21 links for inverse and forward dynamics.
     """
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (mode().unroll or 0))

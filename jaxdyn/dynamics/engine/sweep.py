@@ -195,7 +195,7 @@ def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
         )
 
 
-# -- poses
+# steps that several algorithms share
 
 
 def walk(parent, link: Link):
