@@ -281,8 +281,8 @@ def riccati(
 
     Returns:
         At each knot: `gains` K, `feedforward` k, the `hessian` P and the `gradient` of the cost-to-go, and `free`, the
-        mask of the controls that are not at a bound. The policy is meaningless unless `pivot`, the smallest pivot of the Hessians by the
-        controls, is positive.
+        mask of the controls that are not at a bound. The policy is meaningless unless `pivot`, the smallest pivot of the
+        Hessians by the controls, is positive.
     """
     return policy_and_descent(lq, bounds, damping)[0]
 
