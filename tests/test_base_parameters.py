@@ -27,7 +27,7 @@ from jaxdyn.identification import (
     weighted_least_squares,
 )
 from jaxdyn.identification.accumulate import accumulate
-from jaxdyn.identification.base_parameters import RANK_TOLERANCE, _select, impossible_links, stacked, with_parameters
+from jaxdyn.identification.base import RANK_TOLERANCE, _select, impossible_links, stacked, with_parameters
 from jaxdyn.identification.factors import as_float64
 from jaxdyn.identification.prediction import SHORT, predict
 from jaxdyn.io import load_model, loads, save_model

@@ -26,7 +26,7 @@ from jaxdyn.io import load, loads
 from jaxdyn.model.build import check_inertia
 from jaxdyn.report.results import FILES
 
-identification = importlib.import_module("jaxdyn.identification.identify")
+identification = importlib.import_module("jaxdyn.identification.pipeline")
 
 LIMIT = '<limit lower="-2.9" upper="2.9" velocity="3" effort="90"/>'
 ARM = f"""<robot name="arm">

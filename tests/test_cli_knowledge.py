@@ -11,7 +11,7 @@ from jaxdyn.cli import main
 from jaxdyn.identification import random_excitation, synthetic_log
 from jaxdyn.io import load, loads
 
-identification = importlib.import_module("jaxdyn.identification.identify")
+identification = importlib.import_module("jaxdyn.identification.pipeline")
 
 LIMIT = '<limit lower="-2" upper="2" velocity="3" effort="90"/>'
 

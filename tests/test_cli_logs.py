@@ -13,7 +13,7 @@ from jaxdyn.cli import main
 from jaxdyn.identification import payload, validation as comparison
 from regression import known_arm
 
-identification = importlib.import_module("jaxdyn.identification.identify")
+identification = importlib.import_module("jaxdyn.identification.pipeline")
 
 T = np.arange(100) / 100
 Q = 0.5 * np.sin(T[:, None] * [3.0, 4.0, 5.0])

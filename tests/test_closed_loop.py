@@ -43,7 +43,7 @@ from jaxdyn.identification import (
     simulated_logs as closed_loop,
     simulated_logs as monte_carlo,
 )
-from jaxdyn.identification.base_parameters import with_parameters
+from jaxdyn.identification.base import with_parameters
 from jaxdyn.identification.factors import LEFT_OUT, PRIOR_DEGREES
 from jaxdyn.identification.least_squares import reference_samples
 from jaxdyn.identification.output_error import motion, sensitivities, simulated_rows

@@ -34,7 +34,7 @@ from jaxdyn.identification import (
     weighted_least_squares,
 )
 from jaxdyn.identification.accumulate import accumulate
-from jaxdyn.identification.base_parameters import with_possible_links, with_thickness
+from jaxdyn.identification.base import with_possible_links, with_thickness
 from jaxdyn.identification.consistent import positive_columns
 from jaxdyn.identification.factors import QRFactors
 from jaxdyn.identification.prediction import predict

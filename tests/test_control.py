@@ -295,7 +295,7 @@ def test_a_rollout_without_memory_is_a_rollout():
 def test_a_controller_is_sampled_and_its_torque_held(monkeypatch):
     """Of masses on rails, against a loop: substeps, a disturbance that they feel, the rows that are kept."""
     ahead = lambda chain, q, v, tau, dt, method: (q + dt * v + dt**2 / 2 * tau, v + dt * tau)
-    monkeypatch.setattr(importlib.import_module("jaxdyn.simulation.rollout"), "step", ahead)
+    monkeypatch.setattr(importlib.import_module("jaxdyn.simulation.rollouts"), "step", ahead)
     chain, q, v, dt = jaxdyn.textbook.cartesian_two_link(), np.array([0.3, -0.2]), np.array([0.5, 1.0]), 0.2
     push = lambda t, q, v: np.array([0.7, -0.3]) * t + 0.1 * q * v
     control = lambda state, t, q, v: (state * np.array([1.0, 2.0]) - 3.0 * q - v + t, state + 1.0)

@@ -11,7 +11,7 @@ import pytest
 import jaxdyn
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
 from jaxdyn.dynamics import coordinates
-from jaxdyn.dynamics.crba import inverse_of_mass_matrix
+from jaxdyn.dynamics.composite_body import inverse_of_mass_matrix
 from jaxdyn.dynamics.derivatives import DENSE
 from jaxdyn.dynamics.newton_euler import newton_euler
 from peer_models import to_pinocchio

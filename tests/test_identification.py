@@ -38,8 +38,8 @@ from jaxdyn.identification import (
     synthetic_log,
 )
 from jaxdyn.identification.accumulate import accumulate_samples
-from jaxdyn.identification.base_parameters import given_torque, impossible_links, with_stand_ins
-from jaxdyn.report.verdict import assess
+from jaxdyn.identification.base import given_torque, impossible_links, with_stand_ins
+from jaxdyn.report.verdicts import assess
 from regression import known_arm, states
 
 ALL = Columns()

@@ -19,7 +19,7 @@ from jaxdyn.identification import (
     prior_parameters,
 )
 from jaxdyn.identification.accumulate import accumulate
-from jaxdyn.identification.base_parameters import with_parameters
+from jaxdyn.identification.base import with_parameters
 from jaxdyn.identification.columns import all_columns
 from jaxdyn.io.motion import coordinate_names
 

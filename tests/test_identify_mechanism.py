@@ -23,12 +23,12 @@ from jaxdyn.identification import (
     mechanism_samples,
     prior_parameters,
 )
-from jaxdyn.identification.base_parameters import BaseParameters, total_mass_of
+from jaxdyn.identification.base import BaseParameters, total_mass_of
 from jaxdyn.identification.columns import INERTIAL_NAMES
 from jaxdyn.identification.mechanisms import _continuous, _in_coordinates, _of_imu, left_over, remaining_parameters
 from jaxdyn.identification.prediction import fit_quality, predict
 from jaxdyn.mechanisms import linkages
-from jaxdyn.report.verdict import assess
+from jaxdyn.report.verdicts import assess
 from standing_robots import STEP, standing_log
 
 FEET = "left_sole", "right_sole"

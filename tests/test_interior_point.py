@@ -9,7 +9,8 @@ from scipy import optimize
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory.interior_point import (
+from jaxdyn.trajectory.nonlinear_program import DenseProgram, factor_stages, solve_stages
+from jaxdyn.trajectory.primal_dual import (
     InteriorPointResult,
     Point,
     _products_off,
@@ -19,7 +20,6 @@ from jaxdyn.trajectory.interior_point import (
     passes,
     solve_program,
 )
-from jaxdyn.trajectory.nonlinear_program import DenseProgram, factor_stages, solve_stages
 
 INF = np.inf
 

@@ -27,7 +27,7 @@ from jaxdyn.identification import (
     synthetic_log,
     weighted_least_squares as weighted,
 )
-from jaxdyn.identification.base_parameters import BaseParameters
+from jaxdyn.identification.base import BaseParameters
 from jaxdyn.identification.factors import LEFT_OUT, PRIOR_DEGREES, dense_blocks
 from jaxdyn.identification.filters import low_pass
 from jaxdyn.identification.result import parameter_rows

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once, random_chain, random_links, random_mechanism
-from jaxdyn.trajectory.inverse_kinematics import (
+from jaxdyn.trajectory.ik import (
     _finite,
     _following,
     _middle,

@@ -18,7 +18,7 @@ from jaxdyn.dynamics.engine.platform import by_platform
 from jaxdyn.parallel import kernel_vmap
 from jaxdyn.source import loops
 
-_kernel_parts = importlib.import_module("jaxdyn.parallel.kernel_vmap")
+_kernel_parts = importlib.import_module("jaxdyn.parallel.kernels")
 
 ELBOW = jaxdyn.textbook.planar_elbow()
 ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs

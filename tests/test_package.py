@@ -119,6 +119,16 @@ def test_imports_among_modules_have_no_cycle():
     assert not ahead, f"these modules import one another: {', '.join(sorted(ahead))}"
 
 
+def test_no_module_has_the_name_of_what_its_package_exports():
+    """Otherwise `jaxdyn.io.load` would be a function or a module, depending on who asks; the documentation finds the module."""
+    twice = []
+    for folder in {path.parent for path in MODULES} - {PACKAGE}:
+        exported = vars(importlib.import_module(".".join(folder.relative_to(ROOT).parts)))
+        names = {path.stem for path in folder.glob("*.py")} & exported.keys() - {"__init__"}
+        twice += [f"{folder.name}.{name}" for name in names if not inspect.ismodule(exported[name])]
+    assert not twice, f"rename these modules: {', '.join(sorted(twice))}"
+
+
 def test_what_jax_may_change_is_imported_in_one_place():
     unstable = re.compile(
         r"jax\._src|jax\.core|jax\.interpreters|jax\.experimental|jax\.custom_batching|jax\.custom_derivatives|jax\.extend"

@@ -12,9 +12,9 @@ import pytest
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_rotation, relative
 from jaxdyn import Coupling, Topology, Transmission, textbook
-from jaxdyn.dynamics.operational_space import pseudo_inverse, symmetric_pseudo_inverse
+from jaxdyn.dynamics.operational_space_dynamics import pseudo_inverse, symmetric_pseudo_inverse
 
-mass_matrix_bounds = importlib.import_module("jaxdyn.dynamics.mass_matrix_bounds")
+mass_matrix_bounds = importlib.import_module("jaxdyn.dynamics.eigenvalue_bounds")
 
 
 @pytest.fixture(scope="module")

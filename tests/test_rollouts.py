@@ -13,7 +13,7 @@ import jaxdyn
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
 from jaxdyn import ModelError, Topology, textbook
 from jaxdyn.simulation.integrate import with_implicit_friction
-from jaxdyn.simulation.rollout import level_sizes
+from jaxdyn.simulation.rollouts import level_sizes
 
 EXPLICIT = ("semi_implicit_euler", "explicit_euler")
 

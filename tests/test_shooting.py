@@ -23,15 +23,6 @@ from jaxdyn.trajectory import (
     shooting as shooting,
     shooting as shooting_rollout,
 )
-from jaxdyn.trajectory.linear_quadratic import (
-    DiagonalCost,
-    EulerSteps,
-    LQPolicy,
-    adjoints,
-    box_qp,
-    lq_rollout,
-    policy_and_descent,
-)
 from jaxdyn.trajectory.local_model import (
     Penalty,
     Violation,
@@ -45,6 +36,15 @@ from jaxdyn.trajectory.local_model import (
     updated,
     velocity_slopes,
     violation,
+)
+from jaxdyn.trajectory.lq import (
+    DiagonalCost,
+    EulerSteps,
+    LQPolicy,
+    adjoints,
+    box_qp,
+    lq_rollout,
+    policy_and_descent,
 )
 from jaxdyn.trajectory.problem import advance, knots_of
 from jaxdyn.trajectory.shooting import (

@@ -9,7 +9,7 @@ import scipy.linalg
 import jaxdyn
 from closed_loops import acceleration, along, disturbed, runge_kutta
 from helpers import once, random_chain, random_rotation, random_state, relative
-from jaxdyn.control.task_space import task_rows
+from jaxdyn.control.tasks import task_rows
 
 POSE_KP = np.diag([30.0, 20, 40, 90, 70, 50])
 

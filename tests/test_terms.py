@@ -46,7 +46,7 @@ from jaxdyn.identification import (
     prior_scales,
     random_excitation,
 )
-from jaxdyn.identification.base_parameters import with_parameters
+from jaxdyn.identification.base import with_parameters
 from jaxdyn.identification.filters import low_pass_before
 from jaxdyn.identification.selection import Reading, gains_of, trial_of
 from jaxdyn.identification.selection_search import (

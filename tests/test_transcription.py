@@ -13,7 +13,7 @@ import jaxdyn
 from helpers import compiled, once
 from jaxdyn.trajectory import Status, collocation as collocation, splines as inverse_transcription
 from jaxdyn.trajectory.collocation import guessed_motion, state_bounds, torque_rows
-from jaxdyn.trajectory.interior_point import InteriorPointResult
+from jaxdyn.trajectory.primal_dual import InteriorPointResult
 
 ROBOT = jaxdyn.textbook.planar_elbow()
 GOAL = jnp.array([1.2, 0.8])

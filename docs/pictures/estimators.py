@@ -25,7 +25,7 @@ from jaxdyn.identification import (
     Stribeck,
     Viscous,
 )
-from jaxdyn.identification.base_parameters import with_parameters, with_stand_ins
+from jaxdyn.identification.base import with_parameters, with_stand_ins
 from jaxdyn.identification.factors import as_float64
 from jaxdyn.identification.least_squares import without_friction
 

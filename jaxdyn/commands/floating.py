@@ -36,7 +36,7 @@ def check(options: argparse.Namespace) -> None:
 def is_put_on_free_joint(options: argparse.Namespace) -> bool:
     """True if the model file has no free joint, so that `load` must add one at the root."""
     from ..io.files import read_bytes
-    from ..io.load import is_mjcf
+    from ..io.loading import is_mjcf
     from ..io.urdf import parse_robot
 
     if not options.floating_base or is_mjcf(text := read_bytes(options.model)):

@@ -160,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
     use_float64()
     from ..io.files import check_output_folder
     from ..report.results import FILES, print_summary, write_all
-    from ..report.verdict import parse_limit
+    from ..report.verdicts import parse_limit
 
     limits = [parse_limit(text) for text in options.limit]
     check_output_folder(options.out, FILES)
@@ -216,7 +216,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
 
     Without --model, these are the robots and logs of the built-in example.
     """
-    from ..identification.base_parameters import with_stand_ins, with_thickness
+    from ..identification.base import with_stand_ins, with_thickness
     from ..identification.factors import check_identifiable
     from ..identification.simulated_logs import example
 
@@ -246,7 +246,7 @@ def _identified(
     from ..identification.columns import coupled_drive
     from ..identification.consistency import Consistency
     from ..identification.diagnostics import diagnose_identification
-    from ..identification.identify import identify
+    from ..identification.pipeline import identify
     from ..identification.selection_search import Terms, read_terms, term_of
 
     further = [term_of(f"--counterbalance {joint}", said, chain.joint_names) for joint, said in options.counterbalance]

@@ -26,8 +26,8 @@ def use_float64() -> None:
 def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -> "Chain":
     """Load a robot, and replace physically inconsistent inertias by the nearest consistent ones, with a warning."""
     from ..errors import JaxdynError, ModelError, warn
-    from ..identification.base_parameters import with_possible_links
-    from ..io.load import load
+    from ..identification.base import with_possible_links
+    from ..io.loading import load
 
     try:
         return load(path, allow_nonphysical=allow_nonphysical, **given)
@@ -52,7 +52,7 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io.files import read_bytes
-    from ..io.load import is_mjcf, load
+    from ..io.loading import is_mjcf, load
 
     if path.endswith(".eqx"):
         model = load_torque_model(path)
@@ -117,7 +117,7 @@ def _unlocked(options: argparse.Namespace, model: str) -> "Chain":
     """The robot with all joints of the file."""
     import warnings
 
-    from ..io.load import load
+    from ..io.loading import load
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about faults that were reported when the robot was loaded

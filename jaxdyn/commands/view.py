@@ -105,7 +105,7 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
     import warnings
 
     from ..io.files import read_bytes
-    from ..io.load import is_mjcf, load, read_geometry
+    from ..io.loading import is_mjcf, load, read_geometry
     from ..io.mjcf import FEATURES
     from ..io.model_file import read_model
 

@@ -1,7 +1,7 @@
 """Controllers, references, observers, adaptation laws, and simulation under a controller."""
 
 from .._exports import publish as _publish
-from ..simulation.rollout import (
+from ..simulation.rollouts import (
     ControlledMotion as ControlledMotion,
     controlled_rollout as controlled_rollout,
 )
@@ -31,7 +31,7 @@ from .observer import (
     ObserverState as ObserverState,
     collision_threshold as collision_threshold,
 )
-from .task_space import (
+from .tasks import (
     Spring as Spring,
     TaskSpace as TaskSpace,
     TaskStatus as TaskStatus,

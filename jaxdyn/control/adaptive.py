@@ -21,9 +21,9 @@ from ..dynamics import (
     passivity_regressor_product,
     resistive_force,
 )
+from ..dynamics.composite_body import positive_inverse
 from ..dynamics.coordinates import joint_rates
-from ..dynamics.crba import positive_inverse
-from ..dynamics.regressor import DRIVE_LEAVES
+from ..dynamics.regressors import DRIVE_LEAVES
 from ..errors import ControlError
 from ..model.chain import Chain, with_leaves
 from ..model.configuration import difference

@@ -6,6 +6,6 @@ from .export import (
     export_function as export_function,
     load_exported as load_exported,
 )
-from .write_source import SourceFunction as SourceFunction, write_source as write_source
+from .source_files import SourceFunction as SourceFunction, write_source as write_source
 
 _publish(__name__)

@@ -1,10 +1,7 @@
 """Terms of the equations of motion and their derivatives; the most common terms are also exported by `jaxdyn`."""
 
 from .._exports import publish as _publish
-from .aba import (
-    aba as aba,
-    forward_dynamics as forward_dynamics,
-)
+from .articulated_body import aba as aba, forward_dynamics as forward_dynamics
 from .centroidal import (
     centre_of_mass as centre_of_mass,
     centre_of_mass_jacobian as centre_of_mass_jacobian,
@@ -13,6 +10,12 @@ from .centroidal import (
     centroidal_momentum_matrix as centroidal_momentum_matrix,
     total_mass as total_mass,
     total_momentum as total_momentum,
+)
+from .composite_body import (
+    crba as crba,
+    mass_matrix as mass_matrix,
+    mass_matrix_inverse as mass_matrix_inverse,
+    mass_matrix_solve as mass_matrix_solve,
 )
 from .coordinates import link_wrenches as link_wrenches
 from .coriolis import (
@@ -26,17 +29,17 @@ from .coriolis import (
     rate_pairs as rate_pairs,
     velocity_products as velocity_products,
 )
-from .crba import (
-    crba as crba,
-    mass_matrix as mass_matrix,
-    mass_matrix_inverse as mass_matrix_inverse,
-    mass_matrix_solve as mass_matrix_solve,
-)
 from .derivatives import (
     ForwardDynamicsDerivatives as ForwardDynamicsDerivatives,
     InverseDynamicsDerivatives as InverseDynamicsDerivatives,
     forward_dynamics_derivatives as forward_dynamics_derivatives,
     inverse_dynamics_derivatives as inverse_dynamics_derivatives,
+)
+from .eigenvalue_bounds import (
+    CertifiedBounds as CertifiedBounds,
+    MassMatrixBounds as MassMatrixBounds,
+    certified_mass_matrix_bounds as certified_mass_matrix_bounds,
+    mass_matrix_bounds as mass_matrix_bounds,
 )
 from .energy import (
     euler_lagrange_torque as euler_lagrange_torque,
@@ -64,19 +67,13 @@ from .kinematics import (
     link_accelerations as link_accelerations,
     link_twists as link_twists,
 )
-from .mass_matrix_bounds import (
-    CertifiedBounds as CertifiedBounds,
-    MassMatrixBounds as MassMatrixBounds,
-    certified_mass_matrix_bounds as certified_mass_matrix_bounds,
-    mass_matrix_bounds as mass_matrix_bounds,
-)
 from .newton_euler import (
     bias_force as bias_force,
     coriolis_force as coriolis_force,
     gravity_force as gravity_force,
     inverse_dynamics as inverse_dynamics,
 )
-from .operational_space import (
+from .operational_space_dynamics import (
     OperationalSpace as OperationalSpace,
     dynamically_consistent_inverse as dynamically_consistent_inverse,
     operational_space as operational_space,
@@ -87,7 +84,7 @@ from .passivity import (
     passivity_integral as passivity_integral,
     passivity_inverse_dynamics as passivity_inverse_dynamics,
 )
-from .regressor import (
+from .regressors import (
     drive_regressor as drive_regressor,
     kinetic_energy_regressor as kinetic_energy_regressor,
     momentum_regressor as momentum_regressor,

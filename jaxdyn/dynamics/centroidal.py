@@ -13,8 +13,8 @@ from ..model.configuration import place
 from ..model.joints import Link, carried_masses
 from ..model.tree import ancestor_mask
 from ..spatial.components import add, move_wrench, zeros
+from .composite_body import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
 from .coordinates import joint_accelerations, joint_rates, joints_of
-from .crba import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
 from .engine.lanes import by_batch
 from .engine.sweep import carry_twist, outward, start_pose, walk
 from .kinematics import link_poses

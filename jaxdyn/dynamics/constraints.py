@@ -31,15 +31,15 @@ from ..model.tree import ancestor_mask
 from ..spatial.components import cross, sub, zeros
 from ..spatial.se3 import pose
 from ..spatial.so3 import rotation_exp, rotation_log, skew
+from .composite_body import crba
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .coriolis import coriolis_matrix
-from .crba import crba
 from .engine.lanes import sparse_jvp
 from .engine.sweep import carry_twist, outward, start_pose, walk_finely
 from .kinematics import Placements, placements, screws_at
 from .newton_euler import accelerate, bias_force, gravity_force, inverse_dynamics
-from .operational_space import pseudo_inverse, rank_tolerance
-from .regressor import regressor
+from .operational_space_dynamics import pseudo_inverse, rank_tolerance
+from .regressors import regressor
 
 
 class Terms(NamedTuple):

@@ -22,6 +22,15 @@ from ..spatial.inertia import inertial_parameters_to_com, spatial_inertia
 from ..spatial.se3 import adjoint, pose_inverse, twist_cross
 from ..spatial.so3 import skew
 from . import rnea
+from .composite_body import (
+    carried_wrench,
+    link_mass_matrix,
+    reach,
+    screws_and_inertias,
+    stretches,
+    twist_at,
+    wrench_at,
+)
 from .coordinates import (
     base_gravity,
     by_coordinates,
@@ -30,15 +39,6 @@ from .coordinates import (
     link_wrenches,
     rate_matrix,
     times_rate_matrix,
-)
-from .crba import (
-    carried_wrench,
-    link_mass_matrix,
-    reach,
-    screws_and_inertias,
-    stretches,
-    twist_at,
-    wrench_at,
 )
 from .derivatives import coriolis_turn, coriolis_wrench, moved_system, twist_bracket, velocity_moments
 from .engine.lanes import by_batch

@@ -48,16 +48,8 @@ from ..spatial.components import (
     unstack,
     zeros,
 )
-from .aba import articulated_body, forward_dynamics
-from .coordinates import (
-    base_gravity,
-    by_coordinates,
-    generalised_inertia,
-    joint_accelerations,
-    joint_rates,
-    link_wrenches,
-)
-from .crba import (
+from .articulated_body import articulated_body, forward_dynamics
+from .composite_body import (
     Hops,
     carried_wrench,
     inverse_of_mass_matrix,
@@ -71,13 +63,21 @@ from .crba import (
     wrench_at,
     wrench_from,
 )
+from .coordinates import (
+    base_gravity,
+    by_coordinates,
+    generalised_inertia,
+    joint_accelerations,
+    joint_rates,
+    link_wrenches,
+)
 from .engine.lanes import by_batch, is_zero, sparse_jvp, spread_over_lanes
 from .engine.mode import mode, uses_definitions
 from .engine.pairs import entries_size, jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
 from .engine.small_matrices import matrix_times
 from .engine.sweep import Beside, inward, outward, start_pose
 from .newton_euler import inverse_dynamics, link_inverse_dynamics, newton_euler, wrench_columns
-from .regressor import regressor
+from .regressors import regressor
 
 DENSE = 64  # for more links, a directional derivative is cheaper to compute by differentiating the recursion
 TOGETHER = 12  # largest nv for which derivatives of forward dynamics are faster as one kernel than as several

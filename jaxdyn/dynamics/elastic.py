@@ -22,7 +22,7 @@ from ..errors import ModelError
 from ..model.chain import Chain, layout
 from ..model.compiled import compiled
 from ..model.drives import ElasticJoints
-from .aba import forward_dynamics
+from .articulated_body import forward_dynamics
 from .coordinates import generalised_force, joint_rates, joints_of
 from .energy import total_energy
 from .friction import resistive_force

@@ -10,6 +10,7 @@ from ..model.configuration import place
 from ..model.joints import Link
 from ..spatial.components import dot, zeros
 from .centroidal import first_moment
+from .composite_body import carried_wrench, mass_matrix_solve
 from .coordinates import (
     base_gravity,
     generalised_force,
@@ -19,7 +20,6 @@ from .coordinates import (
     rate_terms,
     rotor_torques,
 )
-from .crba import carried_wrench, mass_matrix_solve
 from .engine.sweep import carry_twist, outward
 from .friction import spring_energy, spring_force
 from .newton_euler import link_inverse_dynamics

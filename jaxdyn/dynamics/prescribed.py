@@ -15,8 +15,8 @@ from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.mechanisms import coordinate_columns
 from ..spatial.se3 import pose_inverse
+from .composite_body import crba, mass_matrix_solve
 from .coordinates import generalised_force, joint_accelerations, joint_rates, link_wrenches, rotor_torques
-from .crba import crba, mass_matrix_solve
 from .newton_euler import inverse_dynamics
 from .wrenches import joint_loads
 

@@ -10,8 +10,8 @@ from ..model.configuration import place
 from ..model.joints import Link
 from ..spatial.components import add, rotate, sub, unstack, zeros
 from ..spatial.se3 import adjoint, pose_inverse
+from .composite_body import wrench_from
 from .coordinates import base_gravity, joint_accelerations, joint_rates
-from .crba import wrench_from
 from .engine.lanes import by_batch
 from .engine.sweep import inward, outward, start_pose, walk
 from .kinematics import Reference, reference_poses

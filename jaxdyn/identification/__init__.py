@@ -2,7 +2,7 @@
 
 from .._exports import publish as _publish
 from .accumulate import accumulate_stream as accumulate_stream
-from .base_parameters import (
+from .base import (
     BaseParameters as BaseParameters,
     TotalMass as TotalMass,
     base_parameters as base_parameters,
@@ -130,7 +130,6 @@ from .friction_terms import (
     TemperatureDependent as TemperatureDependent,
     Viscous as Viscous,
 )
-from .identify import identify as identify
 from .knowledge import Knowledge as Knowledge
 from .least_squares import (
     Estimate as Estimate,
@@ -164,6 +163,7 @@ from .payload import (
     identify_payload_on as identify_payload_on,
     with_gains as with_gains,
 )
+from .pipeline import identify as identify
 from .prediction import Fit as Fit, fit_quality as fit_quality
 from .preprocessing import (
     Filters as Filters,

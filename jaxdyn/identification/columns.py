@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from ..dynamics import drive_regressor, motor_regressor, regressor, spring_regressor
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.engine.lanes import lanes_of_kernel, over_lanes
-from ..dynamics.regressor import (
+from ..dynamics.regressors import (
     DRIVE_LEAVES,
     MOTOR_LEAVES,
     ROW_BY_ROW,

@@ -24,7 +24,7 @@ from ..errors import IdentificationError, ModelError
 from ..model.chain import Chain, with_bodies
 from ..spatial.host import pseudo_inertia_of, second_moment
 from ..spatial.inertia import check_consistent
-from .base_parameters import BaseParameters, stacked
+from .base import BaseParameters, stacked
 from .columns import Columns
 from .consistency import (
     DENSITIES,

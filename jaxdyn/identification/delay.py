@@ -12,7 +12,7 @@ from ..io.logs import Log
 from ..io.motion import coordinate_names
 from ..model.chain import Chain
 from .accumulate import accumulate_blocks
-from .base_parameters import BaseParameters, base_parameters
+from .base import BaseParameters, base_parameters
 from .factors import as_float64, below, equal_blocks, triangle_of
 from .filters import shifted_torques
 from .loaded_runs import FRICTION_TERMS, RIGID, friction_signals

@@ -21,7 +21,14 @@ from ..io.logs import Log
 from ..io.motion import coordinate_names
 from ..model.chain import Chain, leading_joints
 from .accumulate import accumulate_samples
-from .base_parameters import BaseParameters, base_parameters, impossible_links, prior_parameters, rigid_torque, stacked
+from .base import (
+    BaseParameters,
+    base_parameters,
+    impossible_links,
+    prior_parameters,
+    rigid_torque,
+    stacked,
+)
 from .columns import Columns, all_columns
 from .delay import LATEST, shown_delay
 from .factors import QRFactors, as_float64, check_identifiable

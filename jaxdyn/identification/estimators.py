@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 
 from .._summary import data_frame
 from ..errors import IdentificationError
-from .base_parameters import BaseParameters, stacked
+from .base import BaseParameters, stacked
 from .factors import (
     BLOCKS,
     LEFT_OUT,

@@ -35,7 +35,7 @@ from ..io.motion import coordinate_names
 from ..model.chain import Chain, with_leaves
 from ..model.rounded import rounding_note
 from .accumulate import accumulate
-from .base_parameters import BaseParameters, base_parameters, stacked
+from .base import BaseParameters, base_parameters, stacked
 from .columns import Columns, all_columns
 from .excitation import (
     LIMIT_NAMES,

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from .accumulate import accumulate_samples
-from .base_parameters import (
+from .base import (
     BaseParameters,
     UndeterminedError,
     impossible_links,

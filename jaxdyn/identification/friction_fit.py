@@ -30,7 +30,7 @@ from .._summary import data_frame
 from ..dynamics import friction_force
 from ..errors import IdentificationError
 from ..model.chain import Chain, is_ordinary, turning_joints, with_leaves
-from .base_parameters import (
+from .base import (
     BaseParameters,
     UndeterminedError,
     base_parameters,

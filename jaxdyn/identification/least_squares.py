@@ -22,7 +22,13 @@ from scipy import interpolate
 from ..errors import IdentificationError
 from ..model.chain import Chain
 from .accumulate import accumulate_samples
-from .base_parameters import BaseParameters, UndeterminedError, given_samples_torque, prior_parameters, stacked
+from .base import (
+    BaseParameters,
+    UndeterminedError,
+    given_samples_torque,
+    prior_parameters,
+    stacked,
+)
 from .columns import Columns, all_columns, with_friction_at_joints
 from .factors import (
     BLOCKS,

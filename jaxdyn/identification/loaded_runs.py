@@ -28,7 +28,7 @@ from ..io.motion import coordinate_names
 from ..model.chain import Chain, frame_index, leading_joints
 from ..spatial.inertia import transform_inertial_parameters
 from .accumulate import accumulate_blocks
-from .base_parameters import base_parameters, given_samples_torque, prior_parameters
+from .base import base_parameters, given_samples_torque, prior_parameters
 from .columns import Columns
 from .factors import as_float64, below, check_identifiable, equal_blocks, triangles_of
 from .prediction import filtered_along, predict

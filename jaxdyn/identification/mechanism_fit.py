@@ -14,7 +14,7 @@ from ..errors import IdentificationError, LogError
 from ..io.logs import Log
 from ..model.chain import Chain, driven_joints, leading_joints
 from .accumulate import accumulate_samples
-from .base_parameters import BaseParameters, base_parameters, given_samples_torque
+from .base import BaseParameters, base_parameters, given_samples_torque
 from .columns import Columns, all_columns
 from .consistency import Consistency
 from .factors import BLOCKS, equal_blocks

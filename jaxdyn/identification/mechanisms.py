@@ -34,7 +34,7 @@ from ..model.chain import Chain, frame_index, layout
 from ..model.joints import Free
 from ..model.mechanisms import Constraint
 from ..model.rounded import unrounded
-from .base_parameters import RANK_TOLERANCE, BaseParameters, chosen_parameters
+from .base import RANK_TOLERANCE, BaseParameters, chosen_parameters
 from .columns import Columns
 from .factors import BLOCKS, BlockFactors, RowBlocks, as_float64, contiguous, triangle_of
 from .filters import differentiate

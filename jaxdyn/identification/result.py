@@ -11,7 +11,7 @@ from .._summary import Summary, data_frame, lines
 from ..errors import IdentificationError
 from ..io.motion import coordinate_names
 from ..model.chain import Chain, with_bodies
-from .base_parameters import BaseParameters, TotalMass, prior_parameters, total_mass_of
+from .base import BaseParameters, TotalMass, prior_parameters, total_mass_of
 from .columns import INERTIAL_NAMES, Columns
 from .consistent import ConsistentEstimate
 from .factors import QRFactors

@@ -20,7 +20,7 @@ from .._summary import Summary, lines
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log
 from ..model.chain import Chain, with_leaves
-from .base_parameters import base_parameters, given_samples_torque
+from .base import base_parameters, given_samples_torque
 from .columns import Columns, DriveTerm, joint_springs, with_friction_at_joints
 from .consistency import Consistency, no_constraints
 from .delay import LATEST, at_shifts

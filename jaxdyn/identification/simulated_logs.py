@@ -36,14 +36,14 @@ from ..dynamics import (
     inverse_dynamics_derivatives,
     resistive_force,
 )
-from ..dynamics.regressor import DRIVE_LEAVES
+from ..dynamics.regressors import DRIVE_LEAVES
 from ..errors import IdentificationError, ModelError
 from ..io.logs import Log
 from ..model.build import check_inertia
 from ..model.chain import Chain, with_leaves
 from ..simulation.integrate import Method, advance
 from ..textbook.robots import panda
-from .base_parameters import motion_torque, with_parameters
+from .base import motion_torque, with_parameters
 from .columns import Columns
 from .excitation import FourierTrajectory, random_excitation
 from .factors import as_float64

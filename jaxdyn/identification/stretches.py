@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from ..errors import LogError
 from ..io.logs import Log
 from ..model.chain import Chain
-from .base_parameters import BaseParameters, given_samples_torque
+from .base import BaseParameters, given_samples_torque
 from .columns import Columns
 from .friction_fit import FrictionFit, fit_friction
 from .friction_model import FrictionModel

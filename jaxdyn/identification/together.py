@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log, check_log, named_apart
 from ..model.chain import Chain
-from .base_parameters import chosen_parameters, random_factors, rank_tolerance
+from .base import chosen_parameters, random_factors, rank_tolerance
 from .columns import DRIVE_NAMES, Columns, DriveTerm
 from .consistency import Consistency
 from .consistent import POSITIVE_TERMS

@@ -28,12 +28,12 @@ from .._summary import Summary, lines
 from ..deployment import SourceFunction, write_source
 from ..dynamics import friction_force, inverse_dynamics, spring_force
 from ..dynamics.friction import motor_friction
-from ..dynamics.regressor import DriveTerm
+from ..dynamics.regressors import DriveTerm
 from ..errors import IdentificationError, ModelError
 from ..io.model_file import read_model, write_model
 from ..io.motion import coordinate_names
 from ..model.chain import Chain, turning_joints
-from .base_parameters import motion_torque, rigid_torque
+from .base import motion_torque, rigid_torque
 from .columns import RECIPES, Columns, ExtraColumns, joint_springs, motor_terms, prior_parameters
 from .factors import as_float64
 from .friction_fit import FrictionFit

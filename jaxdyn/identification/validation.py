@@ -27,7 +27,7 @@ from ..errors import IdentificationError, LogError, ModelError
 from ..io.logs import Log, check_log
 from ..io.motion import Motion
 from ..model.chain import Chain
-from .base_parameters import BaseParameters
+from .base import BaseParameters
 from .columns import Columns
 from .factors import as_float64, mirrored_links, mirrored_parameters
 from .filters import bandwidth, low_pass

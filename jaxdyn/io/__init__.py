@@ -1,7 +1,7 @@
 """Read and write robots, logs and motions."""
 
 from .._exports import publish as _publish
-from .load import load as load, loads as loads, read_geometry as read_geometry
+from .loading import load as load, loads as loads, read_geometry as read_geometry
 from .logs import Log as Log, check_log as check_log, read_log as read_log, read_log_chunks as read_log_chunks
 from .mjcf import from_mujoco as from_mujoco
 from .mjcf_write import to_mjcf as to_mjcf, write_mjcf as write_mjcf

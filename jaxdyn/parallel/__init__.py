@@ -1,7 +1,7 @@
 """Batched functions, distributed over any number of devices or compiled to a single GPU kernel."""
 
 from .._exports import publish as _publish
-from .kernel_vmap import kernel_vmap as kernel_vmap
+from .kernels import kernel_vmap as kernel_vmap
 from .sharded import (
     local_rows as local_rows,
     shard_batch as shard_batch,

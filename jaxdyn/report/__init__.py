@@ -11,7 +11,7 @@ from .provenance import (
     collect_provenance as collect_provenance,
 )
 from .results import print_summary as print_summary, write_all as write_all
-from .verdict import (
+from .verdicts import (
     ErrorLimit as ErrorLimit,
     UseVerdict as UseVerdict,
     Verdict as Verdict,

@@ -29,7 +29,7 @@ from ..identification.prediction import Fit, fit_quality
 from ..identification.result import Evaluation, Identification, ParameterRow, parameter_rows
 from ..identification.torque_model import TorqueModel, load_torque_model
 from ..io.files import write_whole
-from ..io.load import load
+from ..io.loading import load
 from ..spatial.inertia import inertial_parameters_to_com
 from .quality import together, torque_units
 

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from scipy import signal
 
 from ..dynamics import friction_force
-from ..identification.base_parameters import BaseParameters, model_torque
+from ..identification.base import BaseParameters, model_torque
 from ..identification.diagnostics import Finding
 from ..identification.factors import as_float64
 from ..identification.filters import bandwidth
@@ -69,7 +69,7 @@ from .quality import (
     torque_units,
     with_drive,
 )
-from .verdict import LEAST_AGREEING, Verdict
+from .verdicts import LEAST_AGREEING, Verdict
 
 REFIT = "a fit without the held-out part predicted it; the written model fits all data"
 

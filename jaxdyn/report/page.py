@@ -29,7 +29,7 @@ from .markup import element, escaped, items, section
 from .parameter_sections import bodies_section, files_section, has_inertias, parameter_sections, prior_section
 from .provenance import Provenance, provenance_section
 from .quality import torque_units
-from .verdict import Assessment, ErrorLimit, assess
+from .verdicts import Assessment, ErrorLimit, assess
 
 
 def page(title: str, sections: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ..identification.base_parameters import BaseParameters, TotalMass, prior_parameters, with_parameters
+from ..identification.base import BaseParameters, TotalMass, prior_parameters, with_parameters
 from ..identification.columns import DRIVE_NAMES, INERTIAL_NAMES
 from ..identification.least_squares import Estimate, SplitHalf
 from ..identification.prediction import Fit, fit_quality

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from scipy import signal
 
 from ..errors import IdentificationError
-from ..identification.base_parameters import prior_parameters
+from ..identification.base import prior_parameters
 from ..identification.filters import bandwidth
 from ..identification.prediction import MOVING, Fit, fit_quality
 from ..identification.result import Evaluation, Identification

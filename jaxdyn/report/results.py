@@ -35,7 +35,7 @@ from .fit_sections import REFIT
 from .page import write_report
 from .provenance import Provenance
 from .quality import FAIR, GOOD, deviations_from, pooled, pooled_raw, torque_units
-from .verdict import ErrorLimit, Verdict, assess, verdict
+from .verdicts import ErrorLimit, Verdict, assess, verdict
 
 FILES = ("parameters.csv", "errors.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
 MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that cannot represent every model

@@ -15,7 +15,7 @@ from ..model.chain import Chain, layout
 from ..model.compiled import compiled
 from ..model.mechanisms import Constraints, coordinate_columns
 from .integrate import Method, advance, promoted
-from .rollout import Controls, Motion, repeated
+from .rollouts import Controls, Motion, repeated
 
 
 @compiled

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import sympy
 
+from ..dynamics.composite_body import mass_matrix
 from ..dynamics.coriolis import coriolis_matrix
-from ..dynamics.crba import mass_matrix
 from ..dynamics.newton_euler import gravity_force, inverse_dynamics
 from ..errors import ModelError
 from ..model.chain import Chain, with_leaves

@@ -28,16 +28,12 @@ from .costs import (
     TorqueRateCost as TorqueRateCost,
     UserCost as UserCost,
 )
-from .interior_point import (
-    InteriorPointResult as InteriorPointResult,
-    interior_point as interior_point,
-)
-from .inverse_kinematics import (
+from .ik import (
     InverseKinematics as InverseKinematics,
     coordinate_limits as coordinate_limits,
     inverse_kinematics as inverse_kinematics,
 )
-from .linear_quadratic import (
+from .lq import (
     LinearQuadratic as LinearQuadratic,
     linear_quadratic as linear_quadratic,
     riccati as riccati,
@@ -66,6 +62,10 @@ from .policy import (
     optimise_policy as optimise_policy,
     policy_costs as policy_costs,
     policy_trajectory as policy_trajectory,
+)
+from .primal_dual import (
+    InteriorPointResult as InteriorPointResult,
+    interior_point as interior_point,
 )
 from .problem import (
     OptimalControlProblem as OptimalControlProblem,

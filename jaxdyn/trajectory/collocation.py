@@ -31,7 +31,6 @@ from ..errors import TrajectoryError
 from ..model.chain import Chain
 from .constraints import Constraint, PositionLimits, StateConstraint, VelocityLimits, coincide
 from .costs import Knot, StateCost, reference_at
-from .interior_point import InteriorPointResult, differentiable, solve_program
 from .nonlinear_program import (
     Inner,
     Part,
@@ -44,6 +43,7 @@ from .nonlinear_program import (
     with_slopes,
     with_values,
 )
+from .primal_dual import InteriorPointResult, differentiable, solve_program
 from .problem import (
     OptimalControlProblem,
     Residuals,

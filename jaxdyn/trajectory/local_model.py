@@ -23,7 +23,7 @@ from ..model.chain import Chain, is_ordinary
 from ..model.configuration import difference, integrate
 from .constraints import Constraint
 from .costs import Cost, Knot
-from .linear_quadratic import DiagonalCost, EulerSteps, LinearQuadratic, Steps
+from .lq import DiagonalCost, EulerSteps, LinearQuadratic, Steps
 from .problem import (
     OptimalControlProblem,
     Trajectory,

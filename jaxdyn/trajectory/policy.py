@@ -18,7 +18,7 @@ from ..io.files import read_bytes, write_whole
 from ..io.model_file import checksum
 from ..model.chain import Chain
 from ..model.compiled import checked
-from ..simulation.rollout import march
+from ..simulation.rollouts import march
 from .costs import Knot
 from .problem import (
     OptimalControlProblem,

@@ -18,7 +18,7 @@ from ..errors import TrajectoryError
 from ..model.chain import Chain
 from ..model.compiled import checked, compiled
 from ..simulation.integrate import Method, step
-from ..simulation.rollout import march
+from ..simulation.rollouts import march
 from .constraints import Constraint
 from .costs import Cost, Knot, as_floats, as_floats_or_none
 from .dependence import Dependence, dependence

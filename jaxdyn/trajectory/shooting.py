@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..dynamics.aba import articulated_body
+from ..dynamics.articulated_body import articulated_body
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.engine.lanes import in_groups, loop_by_batch, sparse_jvp
 from ..dynamics.engine.small_matrices import SMALL, matrix_times
@@ -22,8 +22,7 @@ from ..errors import TrajectoryError
 from ..model.chain import is_ordinary
 from ..model.compiled import compiled
 from ..model.configuration import difference, integrate
-from ..simulation.rollout import march
-from .linear_quadratic import Descent, LinearQuadratic, LQPolicy, adjoints, masked_inverse, policy_and_descent, riccati
+from ..simulation.rollouts import march
 from .local_model import (
     EULER,
     HEAVIEST,
@@ -43,6 +42,15 @@ from .local_model import (
     state_after,
     updated,
     violation,
+)
+from .lq import (
+    Descent,
+    LinearQuadratic,
+    LQPolicy,
+    adjoints,
+    masked_inverse,
+    policy_and_descent,
+    riccati,
 )
 from .problem import (
     RUNNING,

@@ -21,7 +21,7 @@ from ..io.shapes import Colour, Geometry, Surface, mesh_file, read_mesh
 from ..model.chain import Chain, frame_index, layout, turning_joints
 from ..model.configuration import difference, integrate, neutral_configuration
 from ..report.pictures import equivalent_ellipsoid, line_ends, link_poses, skeleton
-from ..trajectory.inverse_kinematics import coordinate_limits
+from ..trajectory.ik import coordinate_limits
 
 
 def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:

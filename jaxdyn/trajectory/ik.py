@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, Int
 from .._jax_compat import Tracer
 from .._summary import Summary, lines, number
 from ..dynamics import frame_pose, jacobian
+from ..dynamics.composite_body import positive_inverse
 from ..dynamics.coordinates import joints_of
-from ..dynamics.crba import positive_inverse
 from ..dynamics.engine.lanes import by_batch, lane_shape, sparse_jvp, spread_over_lanes
 from ..dynamics.engine.sweep import outward, start_pose, walk
 from ..errors import TrajectoryError

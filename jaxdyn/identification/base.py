@@ -16,14 +16,26 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..dynamics import inverse_dynamics, resistive_force
-from ..dynamics.regressor import DRIVE_LEAVES
+from ..dynamics.regressors import DRIVE_LEAVES
 from ..errors import IdentificationError, ModelError
 from ..model.build import check_inertia, inertia_faults
 from ..model.chain import Chain, is_ordinary, layout, turning_joints, with_bodies, with_leaves
 from ..model.rounded import unrounded
-from ..spatial.inertia import check_consistent, inertial_parameters_from_pseudo_inertia, pseudo_inertia
+from ..spatial.inertia import (
+    check_consistent,
+    inertial_parameters_from_pseudo_inertia,
+    pseudo_inertia,
+)
 from .accumulate import accumulate
-from .columns import INERTIAL_NAMES, Columns, ExtraColumns, all_columns, leaf_entries, motor_terms, prior_parameters
+from .columns import (
+    INERTIAL_NAMES,
+    Columns,
+    ExtraColumns,
+    all_columns,
+    leaf_entries,
+    motor_terms,
+    prior_parameters,
+)
 from .factors import QRFactors, as_float64
 from .knowledge import Knowledge, Known
 from .prediction import by_chunks, chunk_rows, filtering_of_friction

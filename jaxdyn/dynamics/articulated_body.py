@@ -36,8 +36,8 @@ from ..spatial.components import (
     unstack,
     zeros,
 )
+from .composite_body import mass_matrix_solve
 from .coordinates import base_gravity, link_wrenches, rate_terms
-from .crba import mass_matrix_solve
 from .engine.lanes import by_batch, sparse_jvp
 from .engine.mode import uses_definitions
 from .engine.sweep import inward, outward

@@ -24,7 +24,7 @@ from ..dynamics import (
     mass_matrix_inverse,
     resistive_force,
 )
-from ..dynamics.crba import inverse_of_mass_matrix
+from ..dynamics.composite_body import inverse_of_mass_matrix
 from ..errors import ControlError
 from ..model.chain import Chain
 from ..model.compiled import checked, compiled

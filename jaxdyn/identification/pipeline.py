@@ -12,7 +12,7 @@ from ..io.motion import coordinate_names
 from ..io.tables import STILL
 from ..model.chain import Chain
 from ..model.rounded import rounding_note
-from .base_parameters import STAND_IN_MASS, STAND_IN_RADIUS
+from .base import STAND_IN_MASS, STAND_IN_RADIUS
 from .consistency import Consistency
 from .factors import check_identifiable, check_one_by_one
 from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin

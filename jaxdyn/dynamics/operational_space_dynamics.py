@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.compiled import compiled
-from .crba import crba
+from .composite_body import crba
 from .kinematics import Reference, jacobian, jacobian_derivative
 from .newton_euler import bias_force
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..errors import ModelError
 from ..model.chain import Chain, is_ordinary, layout
 from ..model.configuration import integrate, random_configuration
-from .crba import crba
+from .composite_body import crba
 
 STARTS = 8  # number of samples that are refined for each bound
 STEPS = 2.0 ** -np.arange(12)  # step lengths that are tried along the gradient
