@@ -1,47 +1,32 @@
 """Compilation of a function to one CPU kernel: a call that XLA neither inlines nor splits.
 
-XLA uses such calls for small loops (`SmallWhileLoopHoistingPass`, xla/service/cpu/small_while_loop_hoisting_pass.cc) and
-compiles the called computation to one LLVM function. The list below states the requirements on such a computation and how each
-is met here. The requirements were found in XLA's sources for jaxlib 0.10.2 and in the error messages of its compiled library.
-tests/test_xla_limits.py reproduces each case; tests/users_programs (arguments, flow, compilers) tries to violate the
-requirements through the public API.
+XLA uses such calls for small loops (`SmallWhileLoopHoistingPass`) and compiles the called computation to one LLVM
+function. It makes these demands on the computation (jaxlib 0.10.2), each of which tests/test_xla_limits.py reproduces:
 
-1. Every buffer that is addressed must be in a table; otherwise XLA aborts (`EmitGlobalBufferPointer`, ir_emitter.cc: "All
-   or none of the slices should have an explicit index"). `GetAllSlices` (computation_kernel_emitter.cc) fills the table with
-   the operands of instructions and with the results of instructions other than parameters; `HandleParameter` addresses all
-   parameters. Therefore some instruction of the final computation must read each parameter. Three earlier passes could
-   remove such instructions:
-   - `HloConstantFolding` moves constant operands into the computation. The operands therefore pass through an
-     `optimization_barrier`.
-   - `AlgebraicSimplifier` folds instructions that read an operand, such as x * 0. Therefore an entry of every operand is
-     returned.
-   - `HloDCE` removes unused results. These entries and the first result are therefore returned through one barrier.
-2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run options.
-   The following are not supported:
-   - scatters ("Scatter is not implemented on CPUs"), sorts, FFTs and `top_k`;
-   - matrix products fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), and LAPACK;
-   - callbacks and prints;
-   - collectives and `PartitionId` ("Failed to materialize symbols").
+1. Every buffer that is addressed must be in a table, or XLA aborts (`EmitGlobalBufferPointer`). `GetAllSlices` enters
+   operands of instructions and results of instructions other than parameters, but `HandleParameter` addresses all
+   parameters. Some instruction must therefore read each parameter in the final computation. Because of
+   `HloConstantFolding`, operands pass through an `optimization_barrier`; because of `AlgebraicSimplifier`, which folds
+   x * 0, an entry of every operand is returned; because of `HloDCE`, these entries and the first result are returned
+   through one barrier.
+2. `IrEmitter` must support every instruction without calls at run time: no scatters, sorts, FFTs, `top_k`, matrix
+   products fused for a library (from 8 x 8), LAPACK, callbacks, prints, collectives or `PartitionId`. User functions
+   never become kernels. If lanes are sharded over devices, an entry of every lane is returned, which requires no
+   communication.
+3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner` does
+   so in two cases: if bytes >= flops and the result has 512 KiB, which `LARGEST` and the `size` of functions prevent;
+   and if bytes < flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. The second case
+   is not excluded by construction, but functions of this library stay below the limit at 64 lanes; for an arm with
+   three joints, by a factor of 4.
+4. Called computations must be emitted before their callers, and that of a reduction must not contain a call; otherwise
+   XLA aborts (`EmitThreadLocalCall`, `EmitGlobalCall`). Calls inside the kernel, which inherit the attributes that mark
+   a kernel, are therefore marked as ordinary calls, which XLA inlines.
+5. The state, condition and body of a loop must share their buffers (`HandleWhile`), and modules must be scheduled,
+   which XLA ensures. Constants and empty arrays are unrestricted; constants of more than 10 000 bytes are passed as
+   arguments.
 
-   User functions never become kernels. Only functions of this library do, and they consist of arithmetic, indexing and
-   loops. If lanes are sharded over devices, an entry of every lane is returned, which requires no communication.
-3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
-   (parallel_task_assignment.cc) distributes an instruction in two cases: if bytes >= flops and the result has 512 KiB, or if
-   bytes < flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `lanes.py` prevents the first
-   case by `LARGEST` and the `size` of functions. The second case is not excluded by construction: a fusion with many
-   operations would reach the limit with 18 KB. At 64 lanes, functions of this library stay below the limit; for an arm with
-   three joints, the margin is a factor of 4.
-4. Called computations must be emitted before their callers, and the computation of a reduction must not contain a call;
-   otherwise XLA aborts (`EmitThreadLocalCall`, `EmitGlobalCall`; computation_partitioner.cc: "operand_maps.size() == 1").
-   The attributes that mark a kernel apply to every call traced or lowered under them. Calls inside the kernel are therefore
-   marked as ordinary calls, which XLA inlines.
-5. The state, condition and body of a loop must share their buffers (`HandleWhile`: "does not share slice with"), and modules
-   must be scheduled: `CopyInsertion` and the scheduler ensure this for every program. Constants and empty arrays are
-   unrestricted: constants of up to 10 000 bytes are part of the kernel, and larger ones are passed as arguments. Results
-   may be operands or constants, and the same array may be passed as several operands.
-
-In later versions, XLA's pass also outlines straight-line instructions and excludes tokens (`kAfterAll`), and the
-per-operation emitters under `IrEmitter` will be retired (openxla/xla#48001).
+Later versions of XLA outline straight-line instructions, exclude tokens, and will retire `IrEmitter`
+(openxla/xla#48001).
 """
 
 from collections.abc import Callable, Sequence
@@ -59,11 +44,8 @@ LARGEST = 50_000
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
-    """Compile a function to one kernel. Numbers in comments refer to the list in the module's docstring.
-
-    Args:
-        lanes: axis of the lanes of each argument; None for an argument without lanes.
-    """
+    """Compile a function to one kernel; `lanes` are the axes of the lanes of its arguments."""
+    # numbers in comments refer to the list in the module's docstring
     if not uses_kernels():
         return function
     inside = traced_in(function, in_kernel=True)
@@ -99,31 +81,22 @@ def _entry(x: Array, lanes: int | None) -> Array:
 
 
 def kept(carry: tuple[Array, ...], q: Array, results: Any) -> Any:
-    """The results of a loop, made dependent on the last values that it carried.
-
-    A step of a sweep may use a value in several results. XLA would compute it once for every result: for the inertias of the
-    articulated-body algorithm, a step would cost several times as much. Values that a loop carries are computed once, but XLA
-    removes carries that nobody reads. The results do not change unless q contains NaN, which XLA cannot exclude.
-    """
+    """The results of a loop, made dependent on the values that it carried last."""
+    # XLA would compute a value that a step uses in several results once for each, but it computes what a loop carries
+    # once, and removes carries that nobody reads. Results change only if q contains NaN, which XLA cannot exclude.
     (first, *others), structure = jax.tree.flatten(results)
     return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(carry), first), *others])
 
 
 def blank_results(entries: Sequence[int], like: Sequence[Any]) -> tuple[Array, ...]:
-    """Arrays for the results of a loop that writes them entry by entry, of lengths that all differ.
-
-    Array k has the given number of entries and 1 + k more, which stay zero. If arrays had equal shapes, XLA would use one array
-    of zeros for all and copy it for each of them.
-    """
+    """Zeros for results that a loop writes entry by entry; array k has 1 + k entries more, so that lengths differ."""
+    # XLA would use one array of zeros for arrays of equal shape, and copy it for each of them
     return tuple(jnp.zeros((n + 1 + k, *x.shape), x.dtype) for k, (n, x) in enumerate(zip(entries, like, strict=True)))
 
 
 def compilable_lanes(lanes: int, most: int, variables: Sequence[Any]) -> int:
-    """The number of lanes of a kernel, but not eight lanes that fit one vector register, such as those of float32.
-
-    With eight such lanes, LLVM keeps the arrays of a kernel in registers. Compiling the derivatives of a Panda's forward
-    dynamics then takes more than 23 GB of memory, compared with 0.5 GB and 6 s for 7 or 16 lanes (jaxlib 0.10.2). In float64,
-    kernels with 4 and 8 lanes compile well.
-    """
+    """The number of lanes of a kernel, but not eight lanes that fit one vector register, such as those of float32."""
+    # with eight such lanes, LLVM keeps the arrays of a kernel in registers: compiling the derivatives of a Panda's
+    # forward dynamics needs more than 23 GB, and 0.5 GB with 7 or 16 lanes (jaxlib 0.10.2)
     single = any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
     return lanes if lanes != 8 or not single else 16 if most >= 16 else 7

@@ -1,17 +1,12 @@
 """Lowering of a function of one robot and one state, for single states and for batches.
 
-The body of a function decorated with `by_batch` operates on arrays (links, ...), whose axes after the first are lanes: states
-that are computed in parallel. Callers use the decorated function as a function of one state:
-
-- If the function is called with one state, it becomes one kernel on the CPU. Otherwise XLA would run a scan as dozens of small
-  kernels per iteration, which would take many times longer to launch than to execute.
-- Under `vmap`, nested or not, all batch axes are merged into one last axis, so every component is contiguous. On the CPU, the
-  batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, one program
-  processes all lanes.
-- If the function is differentiated, its derivative rule (`defjvp`) is used; without a rule, JAX differentiates the
-  body.
-
-The form for the CPU is selected when a program is lowered for the CPU. For measurements, see docs/design.md."""
+The body of a function decorated with `by_batch` operates on arrays (links, ...), whose axes after the first are lanes:
+states that are computed in parallel. Callers use it as a function of one state. On the CPU, one state is one kernel,
+since XLA would run a scan as dozens of small kernels per iteration. Under `vmap`, all batch axes are merged into one
+last axis; on the CPU, there is one kernel per chunk of lanes that fits the first-level cache, and on other platforms,
+one program for all lanes. Derivatives follow the rule given by `defjvp`, or else JAX differentiates the body. See
+docs/design.md.
+"""
 
 import functools
 import inspect
@@ -59,12 +54,8 @@ def is_for_launches() -> bool:
 
 
 def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """`lax.scan` over links or joints: a loop on the CPU, and an unrolled loop on other platforms if it is short.
-
-    On a GPU, every iteration of a loop launches all kernels of its body, which takes longer than their execution; an unrolled
-    loop needs few kernels. Since an unrolled loop takes five times as long to compile, only the loops of small functions are
-    unrolled: `STRAIGHT` limits the product of links and `size`, to 21 links for inverse and forward dynamics.
-    """
+    """`lax.scan` over links or joints: a loop on the CPU; on other platforms, unrolled if it is short."""
+    # on a GPU, every iteration launches all kernels of the body; `STRAIGHT` limits the product of links and `size`
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (mode().unroll or 0))
 
@@ -72,12 +63,9 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
 def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n) -> Any:
     """Compile a function of arrays and chains, written for lanes, for one state or a batch; see the module's docstring.
 
-    As with `jax.custom_jvp`, `function.defjvp(rule)` defines the derivative rule, which maps (primals, tangents) to (values,
-    tangents). Tangents may be `SymbolicZero`.
-
-    Args:
-        size: function of the first argument that returns the number of values per state that the largest operation reads and
-            writes.
+    `function.defjvp(rule)` defines the derivative rule, which maps (primals, tangents) to (values, tangents), as for
+    `jax.custom_jvp`. Tangents may be `SymbolicZero`. `size` returns, for the first argument, the number of values per
+    state that the largest operation reads and writes.
     """
     if function is None:
         return functools.partial(by_batch, size=size)
@@ -130,10 +118,7 @@ def with_vmap(single: Callable, many: Callable) -> Callable:
 
 
 class _Arguments:
-    """The leaves of a call's arguments: the traced ones are variables of the program, and all others constants.
-
-    Constants are not passed as variables, so that expressions of a captured robot are evaluated while tracing.
-    """
+    """The leaves of a call's arguments: the traced ones are variables of the program, and all others constants."""
 
     def __init__(self, arguments: tuple):
         leaves, self._structure = jax.tree.flatten(arguments)
@@ -224,23 +209,16 @@ def _over_lanes(
 
 
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
-    """The mesh axes that shard the rows, if they are explicit (`AxisType.Explicit`); otherwise None.
-
-    The caller makes these axes automatic, so that the partitioner shards the chunks.
-    """
+    """The mesh axes that shard the rows, if they are explicit (`AxisType.Explicit`); otherwise None."""
     specs = [jax.typeof(x).sharding.spec for x, m in zip(variables, mapped, strict=True) if m]
     return next((spec[0] for spec in specs if spec and spec[0] is not None), None)
 
 
 def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int | None, reverse: bool = False) -> Any:
-    """`lax.scan` over rows of xs with (carry, y) = step(carry, constants, x), where the step is written for lanes.
+    """`lax.scan` with (carry, y) = step(carry, constants, x) for a step written for lanes; one kernel on the CPU.
 
-    All arrays passed to the step, except those of a chain, have lanes as the last axis. On the CPU, the loop is one kernel, or,
-    for a batch, one kernel per chunk of lanes. The loop has no derivative rule.
-
-    Args:
-        size: number of values per state that the largest operation of a step reads and writes; None to compile the loop
-            without a kernel.
+    All arrays passed to the step, except those of a chain, have lanes as the last axis. `size` is that of `by_batch`,
+    or None for a loop without a kernel. The loop has no derivative rule.
     """
     width = LARGEST + 1 if size is None else size
     variables, structure = jax.tree.flatten((carry, constants, xs))
@@ -271,10 +249,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
 
 
 def in_groups(function: Callable, size: int) -> Callable:
-    """A function of one problem that, under `vmap` on the CPU, processes groups of `size` problems in sequence.
-
-    Grouping suits iterative solvers: each group runs only until its slowest problem is solved, and its data stay in the cache.
-    """
+    """A function that, under `vmap` on the CPU, processes groups of `size` problems in sequence."""
 
     def call(*arguments):
         given = _Arguments(arguments)
@@ -327,21 +302,13 @@ def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
 
 
 def lanes_of_kernel(width: int) -> int:
-    """Number of states per CPU kernel, for a function whose largest operation reads and writes `width` values per state.
-
-    The number is 0 if the program must not have kernels.
-    """
+    """Number of states per CPU kernel, for `width` values per state in the largest operation; 0 without kernels."""
     lanes = 0 if not uses_kernels() else min(LANES, LARGEST // width)
     return lanes - lanes % 8
 
 
 def over_lanes(function: Callable, kernel: bool) -> Callable:
-    """A function written for lanes, applied without transposition to arrays that already have lanes as the last axis.
-
-    Args:
-        function: function whose last argument has lanes.
-        kernel: True to compile the function to one kernel, which requires the CPU and `lanes_of_kernel` lanes.
-    """
+    """A function applied to arrays whose last axis is already that of the lanes, optionally as one kernel."""
 
     def call(*arguments):
         variables, structure = jax.tree.flatten(arguments)
@@ -361,11 +328,8 @@ def filled(x: Array, multiple: Count) -> Array:
 
 @jax.custom_jvp
 def batch_first(x: Array) -> Array:
-    """Return x; under `vmap`, its batch axis becomes the first axis.
-
-    JAX assumes that the batch axis is the same in the results of a function and of its derivative rule. Otherwise derivatives
-    of a compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
-    """
+    """Return x; under `vmap`, its batch axis becomes the first axis."""
+    # JAX assumes equal batch axes in the results of a function and of its derivative rule (jax-ml/jax#16374)
     return _first_axis(x)
 
 

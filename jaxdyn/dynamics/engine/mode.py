@@ -1,10 +1,8 @@
 """How the function that is being traced will run: the one thing that a function can see besides its arguments.
 
-JAX calls a function long after the caller has gone: from the rules of `vmap` and `jvp`, inside `scan`, or when a program is
-lowered for a platform. What a caller knows by then cannot be passed as an argument without a parameter in every equation of
-the dynamics. It is therefore kept in one context variable, which is set around a trace (`traced_in`) and nowhere else.
-
-The environment can also decide that the definitions of the module `rnea` replace the fast algorithms.
+JAX calls a function long after the caller has gone: from the rules of `vmap` and `jvp`, inside `scan`, or when a
+program is lowered for a platform. The mode is therefore kept in one context variable, which is set around a trace
+(`traced_in`).
 """
 
 import contextvars
@@ -19,18 +17,13 @@ Count = Any  # number of states: an int, or a symbolic size under `jax.export`
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """How a function is run.
+    """How a function is run."""
 
-    Attributes:
-        lanes: trailing shape of all arrays, () for one state or (count,) for a batch, in the body of a function decorated with
-            `by_batch`; None outside.
-        in_kernel: True if the function becomes one CPU kernel.
-        unroll: maximum length of a loop over links that is unrolled, in the form for platforms other than the CPU; else None.
-    """
-
+    # trailing shape of all arrays, () for one state or (count,) for a batch, in the body of a function decorated with
+    # `by_batch`; None outside
     lanes: tuple[Count, ...] | None = None
-    in_kernel: bool = False
-    unroll: int | None = None
+    in_kernel: bool = False  # the function becomes one CPU kernel
+    unroll: int | None = None  # longest loop over links that other platforms than the CPU unroll; None on the CPU
 
 
 _PLAIN = Mode()
@@ -56,11 +49,7 @@ def traced_in(function: Callable, **changes: Any) -> Callable:
 
 
 def uses_definitions() -> bool:
-    """True if `JAXDYN_DEFINITIONS=1`: dynamics are computed by the definitions in the module `rnea`, without kernels.
-
-    Like `JAXDYN_KERNELS=0`, which only disables kernels, the variable is read when a function is traced. Programs that are
-    already compiled do not change, so it must be set before a process first calls the library.
-    """
+    """True if `JAXDYN_DEFINITIONS=1`: dynamics are computed by the definitions in `rnea`, without kernels."""
     return os.environ.get("JAXDYN_DEFINITIONS", "0") == "1"
 
 

@@ -1,8 +1,8 @@
 """Matrices whose entry for a pair of links is zero unless one of the two links carries the other.
 
-In a tree, few pairs have nonzero entries (341 of 1225 for a humanoid). An algorithm computes the entry of each such pair from
-the vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, the entries are inserted after the
-kernel that computes them, so the matrix is written only once, and the kernel need not hold it.
+In a tree, few pairs have nonzero entries (341 of 1225 for a humanoid). An algorithm computes these entries from the
+vectors of the two links, and `spread` inserts them into the matrix. For a batch, this follows the kernel, which need
+not hold it.
 """
 
 import functools
@@ -22,20 +22,12 @@ from .mode import mode
 
 
 class Pairs(NamedTuple):
-    """Pairs of a link and a link that it carries; each link also forms a pair with itself.
+    """Pairs of a link and a link that it carries; each link also forms a pair with itself."""
 
-    Attributes:
-        carrier: for every pair, the index of the link that carries the other link.
-        carried: for every pair, the index of the link that is carried.
-        above: matrix whose entry [i, j] is the index of the pair in which j carries i or is i, or the number of pairs if
-            there is no such pair.
-        together: like `above`, but links that move together are treated as if they carried each other.
-    """
-
-    carrier: np.ndarray
-    carried: np.ndarray
-    above: np.ndarray
-    together: np.ndarray
+    carrier: np.ndarray  # for every pair, the link that carries the other
+    carried: np.ndarray  # for every pair, the link that is carried
+    above: np.ndarray  # index of the pair [i, j] in which j carries i or is i, or the number of pairs if there is none
+    together: np.ndarray  # like `above`, but as if links that move together carried each other
 
     @property
     def count(self) -> int:
@@ -49,12 +41,7 @@ class Pairs(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = ()) -> Pairs:
-    """The pairs of links in a tree whose parents are given as in `Topology`.
-
-    Args:
-        together: groups (first link, number of links) of links that move together; their pairs are also added in reverse
-            order, at the end.
-    """
+    """The pairs of links in a tree, and, in reverse order, those of links that move `together` (first link, number)."""
     carries = ancestor_mask(parents)
     carried, carrier = np.nonzero(carries.T)
     extra = [(i, j) for first, size in together for i in range(first, first + size) for j in range(i + 1, first + size)]
@@ -76,16 +63,9 @@ def entries_size(chain: Chain, each: int = 1) -> int:
 def over_pairs(
     pairs: Pairs, function: Callable[[Any, Any, Any], tuple[tuple[Array, ...], ...]], of_carrier: Any, of_carried: Any
 ) -> tuple[Float[Array, "entries *lanes"], ...]:
-    """Evaluate function(values of the carrier, values of the carried link, True if both are the same link) for every pair.
+    """Evaluate function(values of the carrier, values of the carried link, True if both are one link) for every pair.
 
-    Args:
-        function: function that returns one or more entries of each result.
-        of_carrier: arrays stacked over links, from which the function receives the slice of the carrier.
-        of_carried: arrays stacked over links, from which the function receives the slice of the carried link.
-
-    Returns:
-        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair: one or more
-        (see `blank_results`).
+    For each result, this yields its entries in the order of the pairs, followed by zeros (`blank_results`).
     """
     if not mode().in_kernel:
         first, second = (
@@ -131,12 +111,7 @@ def spread(
 def spread_sides(
     pairs: Pairs, above: Float[Array, "k *lanes"], below: Float[Array, "m *lanes"], together: bool = False
 ) -> Float[Array, "n n *lanes"]:
-    """The matrix whose entry [i, j] is that of `above` if j carries i or is i, and that of `below` if i carries j.
-
-    Args:
-        above: entries from `over_pairs`; like those of `below`, they end with zeros for links that do not form a pair.
-        together: True to treat links that move together as if they carried each other.
-    """
+    """The matrix whose entry [i, j] is that of `above` if j carries i or is i, and that of `below` if i carries j."""
     rows = pairs.together if together else pairs.above
     columns = np.where(rows < pairs.count, pairs.count, pairs.above.T)
     return spread(rows, above) + spread(columns, below)

@@ -1,8 +1,6 @@
 """Functions that have one form for the CPU and another for other platforms; a program contains the form for its platform.
 
-Whereas `jax.lax.platform_dependent` traces all forms, these functions trace the form for other platforms only when a program is
-lowered for one of them. CPU programs are therefore traced once, and programs exported for a GPU from a machine without a GPU
-contain the GPU form.
+Unlike `jax.lax.platform_dependent`, they trace the other form only when a program is lowered for another platform.
 """
 
 from collections.abc import Callable
@@ -30,11 +28,8 @@ def by_platform(
 ) -> Any:
     """Evaluate cpu(*arguments) in programs for the CPU, and default(*arguments) in programs for other platforms.
 
-    Neither function may capture traced arrays. Derivatives are computed in forward mode.
-
-    Args:
-        each: for a batch of states, the function of one state and the mask of the arguments with a batch axis; used by
-            `parallel.kernel_vmap`.
+    Neither function may capture traced arrays. Derivatives are computed in forward mode. For a batch, `each` is the
+    function of one state and the mask of the arguments with a batch axis (`parallel.kernel_vmap`).
     """
     variables, structure = jax.tree.flatten(arguments)
     mesh = jax.sharding.get_abstract_mesh()

@@ -14,11 +14,7 @@ WRITTEN_OUT = 64  # maximum number of terms of an unrolled sum; longer sums use 
 
 
 def size_of_products(n: int, m: int) -> int | None:
-    """The `size` for `loop_by_batch` if steps multiply matrices of up to n + m rows and columns (n states, m controls).
-
-    A large size limits a kernel to few lanes, so that their data fit the cache. The result is None if the matrices are too
-    large for a kernel.
-    """
+    """The `size` for `loop_by_batch` if steps multiply matrices of up to n + m rows; None if these are too large."""
     return None if max(n, m) > SMALL or m == 1 else 2 * (n + m) * (n + m + 1) + 2000
 
 
@@ -57,10 +53,6 @@ def matrix_times(a: Array, x: Array) -> Array:
 
 
 def mask_like(places: Any, like: Array) -> Array:
-    """An array with 1 at the entries (rows,) or (rows, columns) and 0 elsewhere, with the type and lanes of `like`.
-
-    Args:
-        like: array whose leading two axes are those of a matrix, followed by lanes if there are any.
-    """
+    """An array with 1 at the entries (rows,) or (rows, columns) and 0 elsewhere, with the type and lanes of `like`."""
     places = jnp.asarray(places, like.dtype)
     return places.reshape(*places.shape, *(1,) * (like.ndim - 2))

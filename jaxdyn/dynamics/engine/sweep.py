@@ -1,13 +1,10 @@
 """The two basic recursions: `outward` from the base to the tips, and `inward` from the tips to the base.
 
-An algorithm passes a small step function to one of these recursions. A step processes one link, with every component as a
-separate scalar. It is the body of a scan, which is unrolled for short sweeps on a GPU (`scan_links`). The scan carries only the
-values that the next link needs, and stacks all others. The engine compiles the scan. No other module depends on the topology
-of the robot.
-
-A tree is traversed in one scan as well, in an order in which every link either follows its parent or starts a new branch.
-The scan carries the state of the previous link, and that of every branch point from which branches remain to be visited
-(`tree.Walk`). A serial chain has no branch points.
+An algorithm passes a small step function, which processes one link, with every component as a separate scalar. It is
+the body of one scan, unrolled for short sweeps on a GPU (`scan_links`), which carries only the values that the next
+link needs. In a tree, every link either follows its parent or starts a new branch, and the scan also carries the state
+of every branch point from which branches remain to be visited (`tree.Walk`). Only this module depends on the robot's
+topology.
 """
 
 import functools
@@ -33,15 +30,11 @@ Step = Callable[[Any, Link, Any], tuple[Any, ...]]
 
 
 class Beside(NamedTuple):
-    """State of an inward sweep of which one part is not summed.
+    """State of an inward sweep of which one part, `last`, is not summed."""
 
-    Attributes:
-        total: as any other state, the sum of what the children hand over.
-        last: what the previously visited link handed over. It is meaningful only at a link with one child, which is that link,
-            but is cheaper than a sum, since it is not stored for the branches that remain to be visited.
-    """
-
-    total: Any
+    total: Any  # as any other state, the sum of what the children hand over
+    # what the previously visited link handed over: meaningful only at a link with one child, which is that link, but
+    # cheaper than a sum, since it is not stored for the branches that remain to be visited
     last: Any
 
 
@@ -50,15 +43,8 @@ def outward(
 ) -> Any:
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
-    Args:
-        step: function of the parent's state, the link at position q_i, and the link's slice of `xs`.
-        base: the state of the base, a pytree of scalars.
-        xs: arrays stacked over links.
-        shares: the step returns a third item, a tuple of values that several results use: in a kernel, these are computed once
-            (see `kept`). The step is then traced twice.
-
-    Returns:
-        The outputs, stacked over links.
+    The outputs are stacked over links. If `shares` is true, the step returns a third item, a tuple of values that
+    several results use: a kernel computes these once (see `kept`). The step is then traced twice.
     """
     return _sweep(chain, q, step, base, xs, shares, reverse=False)
 
@@ -68,14 +54,7 @@ def inward(
 ) -> Any:
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
-    Args:
-        step: as for `outward`, with the sum of the children's values (`zero` at a tip) in place of the parent's state.
-        zero: the value at a link without children, a pytree of scalars. If it is a `Beside`, so are the children's values.
-        xs: arrays stacked over links.
-        shares: as for `outward`.
-
-    Returns:
-        The outputs, stacked over links.
+    The sum is `zero` at a tip. If `zero` is a `Beside`, so are the children's values. `shares` is as for `outward`.
     """
     return _sweep(chain, q, step, zero, xs, shares, reverse=True)
 
@@ -205,11 +184,9 @@ def walk(parent, link: Link):
 
 
 def walk_finely(parent, link: Link):
-    """Pose of a link as (R, p, rest) with the position p + rest, from that of its parent.
-
-    The rest is the part of the position that p has no digits for, so that (p_a - p_b) + (rest_a - rest_b) is accurate for
-    nearby links at a large distance from the origin (Knuth's sum of two numbers and its rounding error).
-    """
+    """Pose of a link as (R, p, rest) with the position p + rest, from that of its parent."""
+    # the rest is what p has no digits for (Knuth's sum): (p_a - p_b) + (rest_a - rest_b) is accurate for nearby links
+    # at a large distance from the origin
     rotation, position, rest = parent
     turned, step = hop(rotation, link)
     total = add(position, step)
