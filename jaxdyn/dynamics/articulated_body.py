@@ -55,15 +55,13 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip).
 
-    This function is the inverse of `inverse_dynamics`. The accelerations are computed in O(n) by the articulated-body
-    algorithm, as in `aba`. Robots with coupled joints or a transmission require a linear solve with the mass matrix instead.
-    Friction and springs are not included; to include them, pass tau - resistive_force(chain, q, qd).
-
-    Derivatives of any order, with respect to all arguments, follow from d qdd = M^-1 (d tau - dID), where dID is the
-    differential of inverse dynamics at this qdd. The recursion itself is not differentiated (Carpentier & Mansard 2018).
+    This function is the inverse of `inverse_dynamics`. It uses the algorithm of `aba`, O(n), or a linear solve with the
+    mass matrix for robots with coupled joints or a transmission. Friction and springs are not included; to include
+    them, pass tau - resistive_force(chain, q, qd). Derivatives of any order follow from d qdd = M^-1 (d tau - dID),
+    where dID is the differential of inverse dynamics at this qdd. The recursion itself is not differentiated
+    (Carpentier & Mansard 2018).
 
     Args:
-        tau: joint torques [N m] (forces [N] for prismatic joints).
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
@@ -106,8 +104,8 @@ def aba(
 ) -> Float[Array, " nv"]:
     """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3) [rad/s^2 or m/s^2].
 
-    The arguments and the result are the same as for `forward_dynamics`. Derivatives of `aba` are more expensive, because JAX
-    differentiates through the recursion.
+    The arguments and the result are those of `forward_dynamics`. JAX differentiates through the recursion, which costs
+    more.
 
     Raises:
         ModelError: the chain has a coupling or a transmission, which the recursion does not support.
@@ -143,12 +141,9 @@ def articulated_body(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> Float[Array, "n *#lanes"]:
-    """Accelerations qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
-
-    The algorithm has three sweeps: velocities outward, articulated inertias and bias wrenches inward, and accelerations
-    outward. As in inverse dynamics, accelerations are the conventional accelerations of the frame origins. All their velocity
-    terms are part of bias_i, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, where X is the motion transform.
-    """
+    """Accelerations qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3)."""
+    # Three sweeps: velocities, inertias with bias wrenches, and accelerations. The latter are conventional, and their
+    # velocity terms are part of bias_i: a_i = X a_parent + bias_i + A_i qdd_i, with the motion transform X.
     zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 
     def velocities(w_parent, link: Link, x):
@@ -226,11 +221,7 @@ def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
 
 
 def to_parent(link: Link, inertia: ArticulatedInertia) -> tuple[ArticulatedInertia, Mat]:
-    """The inertia in the parent's frame, and its coupling block after rotation but before translation.
-
-    The transformed inertia is X^T IA X, where X is the motion transform. All blocks are first rotated by R. Then [p] linear is
-    added to coupling, [p] coupling^T - coupling [p] - [p] linear [p] is added to angular, and linear does not change.
-    """
+    """The inertia X^T IA X in the parent's frame, and its coupling block after rotation but before translation."""
     r, p = link.rotation, link.translation
     linear = sym_congruence(r, inertia.linear)
     coupling = matmul(matmul(r, inertia.coupling), transpose(r))

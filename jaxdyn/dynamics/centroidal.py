@@ -1,6 +1,6 @@
-"""Mass, centre of mass and momentum of a robot, and the centroidal momentum matrix.
+"""Mass, centre of mass and momentum of all moving links, without a fixed base, and the centroidal momentum matrix.
 
-All quantities are in world axes. They include all moving links, but exclude a fixed base.
+All quantities are in world axes.
 """
 
 import jax.numpy as jnp
@@ -40,10 +40,7 @@ def first_moment(chain: Chain, x: Float[Array, " n"]) -> Float[Array, "3"]:
 
 @compiled
 def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
-    """Jacobian of the centre of mass, dc/dt = J_c(q) qd in world axes, O(n) [m/rad or 1].
-
-    Column j is the linear momentum at unit rate of joint j, divided by the total mass.
-    """
+    """Jacobian of the centre of mass, dc/dt = J_c(q) qd in world axes, O(n) [m/rad or 1]."""
     return centroidal_momentum_matrix(chain, q)[3:] / total_mass(chain)
 
 
@@ -51,7 +48,7 @@ def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 def total_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
     """Angular momentum about the world's origin, and linear momentum, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    The rate of the momentum is the total wrench of gravity and all external forces, including the reaction at a fixed base.
+    Its rate is the total wrench of gravity and all external forces, including the reaction at a fixed base.
     """
 
     links, x = place(chain, q)
@@ -90,18 +87,14 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
     """Angular momentum l_G about the centre of mass, and linear momentum p, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    The momenta are (l_G, p) = A_G(q) qd with A_G = `centroidal_momentum_matrix`. Without contact, the rate of (l_G, p) is (0, m
-    gravity), so l_G is constant for any joint motion.
+    (l_G, p) = A_G(q) qd with A_G = `centroidal_momentum_matrix`. Without contact, its rate is (0, m gravity).
     """
     return centroidal_momentum_matrix(chain, q) @ qd
 
 
 @compiled
 def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
-    """Bias dA_G/dt qd in the rate of the centroidal momentum, d(l_G, p)/dt = A_G qdd + dA_G/dt qd, O(n) [N m, N].
-
-    The bias is computed as the sum of the links' Newton-Euler wrenches at qdd = 0.
-    """
+    """Bias dA_G/dt qd in the rate of the centroidal momentum, d(l_G, p)/dt = A_G qdd + dA_G/dt qd, O(n) [N m, N]."""
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd))
     return wrenches_about_centre(

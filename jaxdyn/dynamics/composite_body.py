@@ -1,11 +1,10 @@
 """The mass matrix M(q), by composite rigid bodies and as a derivative of inverse dynamics; its inverse and linear solves.
 
-Vectors of the composite-rigid-body algorithm are in world axes, but the quantities of a link are about the link's own origin:
-an inertia about a distant point would lose the digits in which it differs from that of a particle. A sweep therefore moves a
-sum to the parent's origin before the links are added. The products of a screw and a momentum of two links need a common point,
-which must be close to the links that are carried: the *pivot*, the origin of the last link before the robot branches (the
-pelvis of a humanoid, the wrist of an arm with several fingers), or of the last link of a serial chain. Links that do not carry
-each other may have different pivots.
+Vectors of the composite-rigid-body algorithm are in world axes, but the quantities of a link are about the link's own
+origin: an inertia about a distant point would lose digits. A sweep therefore moves a sum to the parent's origin before
+the links are added. The products of a screw and a momentum of two links need a common point near the links that are
+carried: the *pivot*, the origin of the last link before the robot branches (the pelvis of a humanoid), or of the last
+link of a serial chain.
 """
 
 from typing import NamedTuple
@@ -40,9 +39,8 @@ SMALL = 24  # up to this number of velocities, elimination in a kernel is at lea
 def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) by the composite-rigid-body algorithm, M_ij = A_i^T G^c_j A_j, O(n depth) [kg m^2].
 
-    G^c_j is the composite inertia of link j and all links that it carries (Walker & Orin 1982; Featherstone 2008, sec. 6.2).
-    Sums are in world axes, about the origins of links, so the result does not depend on the position of the robot. M_ij = 0
-    if neither of the joints i and j carries the other. The result equals that of `mass_matrix`.
+    G^c_j is the composite inertia of link j and all links that it carries (Walker & Orin 1982; Featherstone 2008, sec.
+    6.2). M_ij = 0 if neither of the joints i and j carries the other. The result equals that of `mass_matrix`.
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)
@@ -72,8 +70,8 @@ def mass_entries(pairs: Pairs, screws, momenta, armature: Array) -> Float[Array,
 def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of Newton-Euler, O(n^2) [kg m^2].
 
-    M is symmetric and positive definite, and the kinetic energy is qd^T M qd / 2. The diagonal includes the armature. Lynch &
-    Park (2017, sec. 8.5) compute the columns by inverse dynamics. `crba` computes the same matrix by another algorithm.
+    The diagonal includes the armature. Lynch & Park (2017, sec. 8.5) compute the columns by inverse dynamics. `crba`
+    computes the same matrix by another algorithm.
     """
     links, x = place(chain, q)
     return generalised_inertia(chain, link_mass_matrix(links, x) + jnp.diag(chain.armature))
@@ -87,29 +85,17 @@ def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array,
 
 
 class Momenta(NamedTuple):
-    """Results of `composite_momenta`: tuples of components in world axes, each an array over links.
+    """Results of `composite_momenta`: tuples of components in world axes, each an array over links."""
 
-    Attributes:
-        screw: screw of the joint, about the pivot.
-        momentum: momentum (l, p) of all links that the joint carries at unit rate, about the pivot.
-        moment: first moment of these links about the pivot, sum m_i (c_i - pivot).
-        to_pivot: vector from the link's origin to the pivot.
-        from_parent: vector from the parent's origin to the pivot.
-    """
-
-    screw: tuple[Array, ...]
-    momentum: tuple[Array, ...]
-    moment: tuple[Array, ...]
-    to_pivot: tuple[Array, ...]
-    from_parent: tuple[Array, ...]
+    screw: tuple[Array, ...]  # of the joint, about the pivot
+    momentum: tuple[Array, ...]  # (l, p) of all links that the joint carries at unit rate, about the pivot
+    moment: tuple[Array, ...]  # first moment of these links about the pivot, sum m_i (c_i - pivot)
+    to_pivot: tuple[Array, ...]  # from the link's origin
+    from_parent: tuple[Array, ...]  # from the parent's origin to the pivot
 
 
 def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"], masses: Masses) -> Momenta:
-    """Screws, and momenta G^c_j A_j with the composite inertia G^c_j and the screw A_j of every joint.
-
-    Args:
-        masses: result of `carried_masses`, which a kernel cannot compute: XLA may hand reductions to a library.
-    """
+    """Screws A_j and momenta G^c_j A_j of all joints, with composite inertias G^c_j, for the `carried_masses`."""
     axes, inertias, hops, _ = screws_and_inertias(chain, q)
 
     def compose(children, link, x):
@@ -127,14 +113,10 @@ def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"], masses: Masses)
 
 
 class Hops(NamedTuple):
-    """Vectors between the origins of links, in world axes, as tuples of components.
+    """Vectors between the origins of links, in world axes, as tuples of components."""
 
-    Attributes:
-        step: from the origin of the parent to that of the link.
-        beyond: from the pivot to the link, or zero for links between the base and the pivot; None if there are only such links.
-    """
-
-    step: tuple[Array, ...]
+    step: tuple[Array, ...]  # from the origin of the parent to that of the link
+    # from the pivot to the link, or zero for links between the base and the pivot; None if there are only such links
     beyond: tuple[Array, ...] | None
 
 
@@ -212,10 +194,8 @@ def turned_inertia(rotation, inertia):
 
 
 def moved_inertia(p, inertia):
-    """Ten inertial parameters of a body about a point, from those about another point, which is at p from the first.
-
-    By the parallel-axis theorem, h_a = h + m p and I_a = I + 2 (p . g) 1 - p g^T - g p^T with g = h + m p / 2.
-    """
+    """Ten inertial parameters of a body about a point, from those about another point, which is at p from the first."""
+    # parallel axes: h_a = h + m p and I_a = I + 2 (p . g) 1 - p g^T - g p^T with g = h + m p / 2
     mass, h = inertia[0], inertia[1:4]
     to = add(h, scale(mass, p))
     c = add(h, to)
@@ -236,11 +216,8 @@ def moved_inertia(p, inertia):
 def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Inverse M(q)^-1 of the mass matrix, by `crba` and elimination, O(n^3) but fast for small n [1/(kg m^2)].
 
-    The columns of the inverse are the accelerations caused by unit torques. The derivative of the inverse is computed as -M^-1
-    dM M^-1; the elimination is not differentiated.
-
-    Returns:
-        The inverse, a symmetric matrix. If M(q) is singular, it is meaningless (huge, infinite or NaN).
+    The derivative of the inverse is computed as -M^-1 dM M^-1. If M(q) is singular, the result is meaningless (huge,
+    infinite or NaN).
     """
     return _inverse(chain, q)
 
@@ -260,12 +237,7 @@ _inverse.defjvp(_inverse_jvp, symbolic_zeros=True)
 
 
 def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-    """The inverse of a symmetric positive definite matrix, by elimination, or by recursive 2x2 partitioning beyond 16 rows.
-
-    With the blocks A, B and C on and above the diagonal of the matrix, X = A^-1 B and S = (C - B^T X)^-1, the blocks of the
-    inverse are A^-1 + X S X^T, -X S and S. For batches of matrices with 18 to 50 rows, inversion by blocks takes half the time
-    of elimination or of LAPACK's triangular inverse.
-    """
+    """The inverse of a symmetric positive definite matrix, by elimination, or by blocks beyond 16 rows."""
     n = matrix.shape[0]
     if n <= WHOLE:
         return positive_inverse(matrix)
@@ -279,10 +251,7 @@ def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv
 
 @by_batch(size=lambda matrix: 6 * matrix.shape[0] ** 2)
 def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *#lanes"]:
-    """The inverse of a symmetric positive definite matrix, by one symmetric sweep per row (Goodnight 1979), O(n^3).
-
-    Positive definite matrices need no pivoting. This function is intended for batches of small matrices.
-    """
+    """The inverse of a symmetric positive definite matrix, by one symmetric sweep per row (Goodnight 1979), O(n^3)."""
     n = matrix.shape[0]
 
     def body(a, k):
@@ -301,8 +270,7 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
 def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Solution x of M(q) x = b, O(n^3).
 
-    Robots with up to 24 velocities use `mass_matrix_inverse`; larger robots use a Cholesky factor of the mass matrix. If b are
-    torques [N m or N], x are accelerations [rad/s^2 or m/s^2].
+    Robots with up to 24 velocities use `mass_matrix_inverse`; larger robots use a Cholesky factor of the mass matrix.
     """
     if chain.nv <= SMALL:
         return mass_matrix_inverse(chain, q) @ b

@@ -1,11 +1,9 @@
 """Conversion between a robot's generalised coordinates and the ordinary joints of its links, used by all recursions.
 
-Joint rates are S v with the coupling matrix S.
-
-A quaternion joint consists of several links with local coordinates x about the current placement (`configuration.place`). At
-the current placement, x = 0 and dx/dt = v; elsewhere, dx/dt = A(x)^-1 v. The acceleration d2x/dt2 of the local coordinates
-therefore differs from dv/dt by a term g(v): dv/dt = d2x/dt2 + g(v). This term, g(v) = sum_{j<k} [S_j, S_k] v_j v_k, depends on
-the order of the screws S_j of the joint. Its angular part is (wy wz, -wx wz, wx wy), and its linear part is w x v.
+Joint rates are S v with the coupling matrix S. A quaternion joint consists of several links with local coordinates x
+about the current placement (`configuration.place`). At the current placement, x = 0 and dx/dt = v; elsewhere, dx/dt =
+A(x)^-1 v. Hence dv/dt = d2x/dt2 + g(v), where g(v) = sum_{j<k} [S_j, S_k] v_j v_k depends on the order of the screws
+S_j of the joint. Its angular part is (wy wz, -wx wz, wx wy), and its linear part is w x v.
 """
 
 import jax.numpy as jnp
@@ -105,14 +103,10 @@ def link_wrenches(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, "n 6"] | None:
-    """Wrenches (n, f) that act on each link, in the link's frame; None if there are none.
+    """Wrenches (n, f) that act on each link, in the link's frame [N m, N]; None if there are none.
 
-    The wrench F_t of the tip on the world acts on the tip's link with the opposite sign. It is transformed from the tip
-    frame t to the frame i of the link by F_i = Ad_{T_ti}^T F_t.
-
-    Args:
-        external_wrenches: wrenches on each link, in the link's frame [N m, N].
-        wrench_by_tip: wrench that the tip exerts on the world, in the tip's frame [N m, N].
+    `wrench_by_tip` is the wrench F_t of the tip on the world, in the tip's frame t. It acts on the tip's link i with
+    the opposite sign, and F_i = Ad_{T_ti}^T F_t in the frame of that link.
 
     Raises:
         ModelError: the wrenches do not have one row of six entries per link, or the tip is fixed to the base.

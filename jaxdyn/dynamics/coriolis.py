@@ -1,7 +1,7 @@
 """The Coriolis matrix and velocity products, and two forms of the equations of motion for teaching and as checks.
 
-These are the Newton-Euler recursion in matrix form, M = A^T L^T G L A, and the decomposition of M and C into contributions of
-the links' rotation and translation.
+These are the Newton-Euler recursion in matrix form, M = A^T L^T G L A, and the decomposition of M and C into
+contributions of the links' rotation and translation.
 """
 
 from typing import NamedTuple
@@ -53,12 +53,10 @@ from .kinematics import forward_kinematics, link_poses
 def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
-    The symbols Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2 are symmetric in j and k (Lynch & Park 2017, sec. 8.1.2)
-    and yield the Coriolis and centrifugal torques c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. Their unit is that of torque divided
-    by squared rate [N m s^2/rad^2 for revolute joints].
-
-    The velocities of quaternion joints are not rates of coordinates. The symbols of these joints are those of local coordinates
-    x about the current placement, minus M dA/dt (see the module `coordinates`), and are not symmetric in j and k.
+    The symbols Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2 are symmetric in j and k (Lynch & Park 2017, sec.
+    8.1.2) and yield the Coriolis and centrifugal torques c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k; the unit is [N m
+    s^2/rad^2] for revolute joints. The symbols of quaternion joints are those of local coordinates x about the current
+    placement, minus M dA/dt (see the module `coordinates`), and are not symmetric in j and k.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -93,12 +91,12 @@ def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
 
 @compiled
 def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
-    """The velocity terms c(q, qd), split into Coriolis terms qd_j qd_k and centrifugal terms qd_j^2.
+    """The velocity terms c(q, qd), split into Coriolis terms qd_j qd_k and centrifugal terms qd_j^2, O(n^3).
 
-    With Gamma = `christoffel_symbols`, c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2. The cost is
-    O(n^3). The names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices are those of Craig (2005,
-    sec. 6.8). Whether a term is a Coriolis term depends on the choice of coordinates; for example, the equations of
-    `textbook.remotely_driven_elbow` contain no Coriolis terms.
+    With Gamma = `christoffel_symbols`, c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2. The
+    names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices are those of Craig (2005, sec.
+    6.8). The split depends on the choice of coordinates; the equations of `textbook.remotely_driven_elbow` contain no
+    Coriolis terms.
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)
@@ -110,10 +108,9 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """Coriolis matrix C(q, qd), C_ij = sum_k Gamma_ijk qd_k with Gamma = `christoffel_symbols`, O(n depth) [N m s/rad].
 
-    The matrix has two properties: dM/dt - 2 C is skew-symmetric, and C qd = c with c = `coriolis_force`. It is computed as (d
-    c / d qd) / 2, which is exact because c is quadratic in qd and Gamma_ijk is symmetric in j and k. The derivative is
-    analytic, as in `inverse_dynamics_derivatives`. For quaternion joints, M dA/dt is subtracted, as in `christoffel_symbols`;
-    both properties still hold.
+    dM/dt - 2 C is skew-symmetric, and C qd = c with c = `coriolis_force`. C is computed as (d c / d qd) / 2, which is
+    exact because c is quadratic in qd and Gamma_ijk is symmetric in j and k. For quaternion joints, M dA/dt is
+    subtracted, as in `christoffel_symbols`; both properties still hold.
     """
     links, x = place(chain, q)
     pairs, turning = pairs_of(links.topology.parents), chain.topology.has_curved_joints
@@ -128,11 +125,7 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
 def coriolis_entries(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"], mass: bool = False
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
-    """Half of d tau / d qd at qdd = 0 without gravity: the two arrays for `spread_sides`.
-
-    Args:
-        mass: True to return the entries of the mass matrix without armature as a third array.
-    """
+    """Half of d tau / d qd at qdd = 0 without gravity, for `spread_sides`; with `mass`, also the links' mass matrix."""
     s, inertia, hops, _ = screws_and_inertias(chain, q)
 
     def out(parent, _: Link, x):
@@ -178,22 +171,18 @@ class MatrixForm(NamedTuple):
         screws: block-diagonal matrix A of the joint screws A_i.
         inertias: block-diagonal matrix G of the spatial inertias.
         transport: matrix Gamma, with Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
-        propagation: matrix L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), with Ad_{T_ij} in the row of link i and the
-            column of link j if j is i or an ancestor of i.
-        base_twist: vector V_base, with Ad_{T_i0} V_0 in the rows of links attached to the base [rad/s, m/s].
-        base_acceleration: vector dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the rows of links attached to the base
-            [rad/s^2, m/s^2].
-        tip_wrench: vector F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link, where F_t is the wrench of the tip on the
-            world [N m, N].
-        twists: link twists V = L (A qd + V_base) [rad/s, m/s].
-        accelerations: link accelerations dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g
-            [rad/s^2, m/s^2].
-        wrenches: joint wrenches F = L^T (G dV - ad_V^T G V + F_tip) [N m, N].
-        mass_matrix: mass matrix M = A^T L^T G L A [kg m^2 or kg].
-        velocity_force: velocity torques c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V) [N m or N].
-        gravity_force: gravity torques g = A^T L^T G L dV_base [N m or N].
-        tip_force: torques due to the wrench at the tip, J^T F_t = A^T L^T F_tip [N m or N].
-        torques: joint torques tau = A^T F = M qdd + c + g + J^T F_t [N m or N].
+        propagation: matrix L = (1 - Gamma)^-1, with Ad_{T_ij} in row i and column j if j is i or an ancestor of i.
+        base_twist: vector V_base, with Ad_{T_i0} V_0 in the rows of links attached to the base.
+        base_acceleration: vector dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the rows of links attached to the base.
+        tip_wrench: vector F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link (F_t acts on the world).
+        twists: link twists V = L (A qd + V_base).
+        accelerations: link accelerations dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g.
+        wrenches: joint wrenches F = L^T (G dV - ad_V^T G V + F_tip).
+        mass_matrix: mass matrix M = A^T L^T G L A.
+        velocity_force: velocity torques c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V).
+        gravity_force: gravity torques g = A^T L^T G L dV_base.
+        tip_force: torques due to the wrench at the tip, J^T F_t = A^T L^T F_tip.
+        torques: joint torques tau = A^T F = M qdd + c + g + J^T F_t.
     """
 
     screws: Float[Array, "6n n"]
@@ -223,16 +212,13 @@ def matrix_form(
     base_acceleration: Float[Array, "6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> MatrixForm:
-    """All terms of the dynamics as matrix products; velocity terms are in closed form, without derivatives of M.
+    """All terms of the dynamics as matrix products, O(n^3); the velocity terms contain no derivatives of M.
 
-    The cost is O(n^3) with large constants. Armature, rotors and friction are not included. If the base moves, `velocity_force`
-    includes the terms that depend on its velocity, and `gravity_force` those that depend on its acceleration.
-
-    The equations differ from those printed in Lynch & Park 2017, sec. 8.4, in three ways:
-
-    - The joint screw is in the link frame: A_i = Ad_{M_i^-1} S_i.
-    - The base acceleration is (0, -g), where the gravity vector g points down.
-    - The matrix ad_{A qd} has a minus sign, since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i.
+    Armature, rotors and friction are not included. If the base moves, `velocity_force` includes the terms that depend
+    on its velocity, and `gravity_force` those that depend on its acceleration. The equations differ from those printed
+    in Lynch & Park 2017, sec. 8.4: the joint screw is in the link frame, A_i = Ad_{M_i^-1} S_i; the base acceleration
+    is (0, -g), where the gravity vector g points down; and ad_{A qd} has a minus sign, because [V_i, A_i qd_i] equals
+    -ad_{A_i qd_i} V_i.
 
     Args:
         base_twist: twist V_0 = (w, v) of the base in its own frame [rad/s, m/s].
@@ -311,16 +297,14 @@ def _diagonal(blocks: Float[Array, "n a b"]) -> Float[Array, "rows columns"]:
 
 
 class Decomposition(NamedTuple):
-    """Contributions of the links' rotation and translation: M = D_w + D_v, C = C_w + C_v, and g = G.
-
-    The units are those for revolute joints.
+    """Contributions of the links' rotation and translation: M = D_w + D_v, C = C_w + C_v; units for revolute joints.
 
     Attributes:
         rotational_mass_matrix: D_w = sum_i Jw_i^T I_i Jw_i [kg m^2].
         translational_mass_matrix: D_v = sum_i m_i Jv_i^T Jv_i [kg m^2].
         rotational_coriolis_matrix: C_w = sum_i Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) [N m s/rad].
         translational_coriolis_matrix: C_v = sum_i m_i Jv_i^T dJv_i/dt [N m s/rad].
-        gravity_force: G = -sum_i m_i Jv_i^T gravity [N m].
+        gravity_force: g = -sum_i m_i Jv_i^T gravity [N m].
     """
 
     rotational_mass_matrix: Float[Array, "nv nv"]
@@ -332,16 +316,14 @@ class Decomposition(NamedTuple):
 
 @compiled
 def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Decomposition:
-    """Decomposition of M, C and g into rotational terms D_w and C_w, translational terms D_v and C_v, and G, O(n^3).
+    """Decomposition of M and C into rotational terms D_w and C_w and translational terms D_v and C_v, and g, O(n^3).
 
-    The terms are computed by the cross-product method. In world axes, w_i = Jw_i qd is the angular velocity of link i,
-    dp_i/dt = Jv_i qd is the velocity of its centre of mass, and I_i is its inertia about the centre of mass (Shih et al. 2012,
-    sec. 2.2 and 3). The sum D_w + D_v is the mass matrix without armature and rotors.
+    In world axes, w_i = Jw_i qd is the angular velocity of link i, dp_i/dt = Jv_i qd is the velocity of its centre of
+    mass, and I_i is its inertia about the centre of mass (the cross-product method; Shih et al. 2012, sec. 2.2 and 3).
+    D_w + D_v is the mass matrix without armature and rotors.
 
-    The sum C = C_w + C_v satisfies C qd = `coriolis_force`, and dM/dt - 2 C is skew-symmetric. The rotational part dD_w/dt - 2
-    C_w and the translational part dD_v/dt - 2 C_v are each skew-symmetric as well. If three joints rotate a link about
-    independent axes, C differs from `coriolis_matrix`, which is defined by Christoffel symbols. The derivatives dJ/dt come from
-    one forward-mode derivative of the Jacobians.
+    The sum C = C_w + C_v satisfies C qd = `coriolis_force`. dM/dt - 2 C, dD_w/dt - 2 C_w and dD_v/dt - 2 C_v are each
+    skew-symmetric. If three joints rotate a link about independent axes, C differs from `coriolis_matrix`.
     """
     mass, com, inertia = jax.vmap(inertial_parameters_to_com)(chain.inertia)
     carries = jnp.asarray(ancestor_mask(chain.topology.parents).T)[:, None, :]  # [link, 1, joint]

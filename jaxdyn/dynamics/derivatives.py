@@ -1,26 +1,26 @@
 """Analytic derivatives of inverse and forward dynamics, and the derivative rule of the Newton-Euler recursion, O(n^2).
 
 All quantities are in world axes. S_j is the screw of joint j; v_p and a_p are the twist and the acceleration (including
-gravity) of the parent p of link j. X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. The vectors
+gravity) of the parent p of link j. X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. The
+vectors
 
     Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
 
-are the derivatives with respect to q_j of the velocity and the acceleration of the links that joint j carries, apart from the
-rotation of these vectors with S_j. Let I^c, B^c and F^c be the inertia, the Coriolis factor and the wrench of a link and all
-links that it carries. The derivatives of the wrench transmitted to link i are
+are the derivatives with respect to q_j of the velocity and the acceleration of the links that joint j carries, apart
+from the rotation of these vectors with S_j. Let I^c, B^c and F^c be the inertia, the Coriolis factor and the wrench of
+a link and all links that it carries. The derivatives of the wrench transmitted to link i are
 
     dF_i/dq_j = I^c Psi''_j + 2 B^c Psi'_j + S_j x* F^c,    dF_i/dqd_j = 2 I^c Psi'_j + 2 B^c S_j,    dF_i/dqdd_j = I^c S_j
 
-where I^c, B^c and F^c are those of link j if i carries j, and those of link i if j carries i (or is i). In the latter case, S_j
-x* F^c is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing
-2022, for the form with brackets).
+where I^c, B^c and F^c are those of link j if i carries j, and those of link i if j carries i (or is i). In the latter
+case, S_j x* F^c is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018;
+Singh, Russo & Wensing 2022, for the form with brackets).
 
-For particles of mass m at position r with velocity r', 2 B = 2 sum m X^T dX/dt with X = [-[r], 1]. B^c is therefore represented
-by twelve numbers, the momentum P = sum m r' and the matrix N = sum m r' r^T: for a twist (a, b), B (a, b) = (tr(N) a - N a, a x
-P). For a body with twist (w, u), first moment h and inertia I, N = u h^T + [w] E with E = tr(I)/2 - I.
-
-The vectors of a link are about the link's origin, and pairs of links are evaluated about a common point (see `crba`). About a
-point that lies at p from the first one, N becomes N - P p^T.
+B^c is represented by twelve numbers, the momentum P = sum m r' and the matrix N = sum m r' r^T over particles of mass m
+at r with velocity r': for a twist (a, b), B (a, b) = (tr(N) a - N a, a x P). For a body with twist (w, u), first moment
+h and inertia I, N = u h^T + [w] E with E = tr(I)/2 - I. About a point that lies at p from the first one, N becomes N -
+P p^T. The vectors of a link are about the link's origin, and pairs of links are evaluated about a common point (see
+`crba`).
 """
 
 from typing import NamedTuple
@@ -127,13 +127,9 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Jacobians of `inverse_dynamics` at (q, qd, qdd), with wrenches constant in their link frames; O(n^2).
 
-    The Jacobians are computed analytically in two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), and agree
-    with automatic differentiation to within rounding errors. `jax.jacfwd`, `jax.grad` and higher derivatives of
-    `inverse_dynamics` use the same formulas.
-
-    Args:
-        external_wrenches, wrench_by_tip: as for `inverse_dynamics` [N m, N].
-        parameters: True to compute the regressor as well, which takes longer than all other Jacobians together.
+    The Jacobians are computed analytically in two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022).
+    `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics` use the same formulas. With `parameters`, the
+    `regressor` is included, which takes longer than all other Jacobians together.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)
@@ -153,15 +149,9 @@ def forward_dynamics_derivatives(
 ) -> ForwardDynamicsDerivatives:
     """Jacobians of `forward_dynamics` at (q, qd, tau): d qdd/d x = -M^-1 d ID/d x and d qdd/d tau = M^-1.
 
-    ID is `inverse_dynamics`, which is differentiated analytically at the resulting qdd. Neither the forward recursion nor a
-    linear solve is differentiated (Carpentier & Mansard 2018). The cost is O(n^3) with small constants.
-
-    Args:
-        external_wrenches, wrench_by_tip: as for `forward_dynamics` [N m, N].
-        parameters: True to compute d qdd/d pi as well.
-
-    Returns:
-        The Jacobians. If M(q) is singular, they are meaningless (huge, infinite or NaN).
+    ID is `inverse_dynamics`, which is differentiated analytically at the resulting qdd (Carpentier & Mansard 2018). The
+    cost is O(n^3) with small constants. With `parameters`, d qdd/d pi is included. If M(q) is singular, the Jacobians
+    are meaningless (huge, infinite or NaN).
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     ordinary = is_ordinary(chain) and chain.transmission is None
@@ -177,10 +167,7 @@ def forward_dynamics_derivatives(
 def slopes_of_accelerations(
     chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
 ) -> ForwardDynamicsDerivatives:
-    """Jacobians of `forward_dynamics` at known accelerations qdd, for robots with ordinary joints and no transmission.
-
-    Known accelerations save about a quarter of the computing time, since they need not be computed by the recursion.
-    """
+    """Jacobians of `forward_dynamics` at known qdd, for robots with ordinary joints and no transmission."""
     if chain.nv <= TOGETHER and not uses_definitions():
         position, velocity, inverse = _link_slopes(chain, q, qd, qdd, base_gravity(chain), None)
     else:
@@ -267,10 +254,7 @@ def _times_inverse(inverse: Array, position: Array, velocity: Array) -> tuple[Ar
 
 @link_inverse_dynamics.defjvp
 def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """Derivative rule of `link_inverse_dynamics`: analytic for q, qd and qdd, JAX's for other arguments.
-
-    If only q, qd and qdd have tangents, the recursion is not differentiated, except for more than `DENSE` links.
-    """
+    """Derivative rule of `link_inverse_dynamics`: analytic for q, qd and qdd, JAX's for other arguments."""
     along = [not is_zero(t) for t in tangents[1:4]]
     others = (tangents[0], *tangents[4:])
     if primals[0].n > DENSE or not any(along):
@@ -327,12 +311,9 @@ def derivative_entries(
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
     """Entries of the Jacobians of `link_inverse_dynamics`, as in `pairs_of`: two arrays for q, two for qd and one for qdd.
 
-    Five arrays instead of three keep the largest one small, so that a kernel for a humanoid has 64 lanes.
-
-    The armature is added to the diagonal of the derivatives with respect to qdd. A change of position moves all links of one of
-    the (curved) `joints` together with their common frame, instead of one after the other. The accelerations of the links are
-    qdd - g(qd) (see the module `coordinates`). In the derivatives with respect to qd, 2 Psi'_j therefore becomes 2 Psi'_j - T
-    with T = sum_k S_k dg_k/dqd_j.
+    The armature is added to the diagonal for qdd. A change of position moves all links of a (curved) joint in `joints`
+    together with their common frame. Their accelerations are qdd - g(qd) (see the module `coordinates`), so for qd, 2
+    Psi'_j becomes 2 Psi'_j - T with T = sum_k S_k dg_k/dqd_j.
     """
     return entries_of_motion(chain, q, qd, world_motion(chain, q, qd, qdd, gravity, wrenches), armature, joints)
 

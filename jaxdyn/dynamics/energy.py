@@ -27,10 +27,7 @@ from .newton_euler import link_inverse_dynamics
 
 @compiled
 def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
-    """Kinetic energy K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, O(n) [J].
-
-    V_i is the twist of link i and G_i its spatial inertia.
-    """
+    """Kinetic energy K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, O(n) [J]."""
 
     def out(parent, link: Link, rate):
         w, v = twist = carry_twist(parent, link, rate)
@@ -65,7 +62,7 @@ def euler_lagrange_torque(
 ) -> Float[Array, " nv"]:
     """Joint torques tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian`, O(n) [N m or N].
 
-    The result equals that of `inverse_dynamics`, which is faster, by an independent route (Lynch & Park 2017, sec. 8.1).
+    The result equals that of `inverse_dynamics`, which is faster (Lynch & Park 2017, sec. 8.1).
     """
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
@@ -88,10 +85,7 @@ def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) 
 
 @compiled
 def generalised_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Generalised momentum p = M(q) qd = dL/dqd, including armature and rotors, O(n) [N m s or N s].
-
-    p is computed as the torques that accelerate the robot from rest with joint accelerations qd, without gravity.
-    """
+    """Generalised momentum p = M(q) qd = dL/dqd, including armature and rotors, O(n) [N m s or N s]."""
     links, x = place(chain, q)
     rates = joint_rates(chain, qd)
     torques = link_inverse_dynamics(links, x, jnp.zeros_like(rates), rates, jnp.zeros_like(chain.gravity), None)
@@ -111,13 +105,13 @@ def hamiltonian_flow(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, and hence dH/dt = tau . dq/dt.
 
-    Here -dH/dq = C^T v - g - k, with v = M^-1 p, g = `gravity_force` and k = `spring_force`. Since C^T v = dM/dt v - C v, this
-    term follows from one derivative of the momentum along v. The cost is one factorisation of M and three sweeps each way.
+    Here -dH/dq = C^T v - g - k, with v = M^-1 p, g = `gravity_force` and k = `spring_force`. Since C^T v = dM/dt v - C
+    v, this term follows from one derivative of the momentum along v. The cost is one factorisation of M and three
+    sweeps each way.
 
-    For quaternion joints, dq/dt is the velocity v, to be used with `integrate`, and dp/dt is the rate of p = M v in body-fixed
-    components. This rate includes Lie-Poisson terms; for a free body with angular velocity w, dp/dt = p x w.
-
-    Friction is not included. To include it, pass tau - friction_force(chain, v).
+    For quaternion joints, dq/dt is the velocity v, to be used with `integrate`, and dp/dt is the rate of p = M v in
+    body-fixed components; for a free body with angular velocity w, dp/dt = p x w. Friction is not included. To include
+    it, pass tau - friction_force(chain, v).
     """
     v = mass_matrix_solve(chain, q, p)
     return v, momentum_drift(chain, q, v) + tau

@@ -27,8 +27,7 @@ from .newton_euler import accelerate
 def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 4 4"]:
     """Poses T_0i of all link frames in the world, T_0i = T_0p M_i exp([A_i] q_i) with p the parent of i, O(n) [m].
 
-    The formula is the product of exponentials (Lynch & Park 2017, sec. 4.1). The world frame coincides with the base frame
-    unless the chain has a `base_pose` or a free joint. For a named frame, or for the tip, see `frame_pose`.
+    See Lynch & Park (2017, sec. 4.1). The world frame is the base frame without a `base_pose` or a free joint.
     """
     return link_poses(*place(chain, q))
 
@@ -106,15 +105,13 @@ Acceleration = Literal["spatial", "conventional"]
 def jacobian(
     chain: Chain, q: Float[Array, " nq"], frame: str | None = None, reference: Reference = "body"
 ) -> Float[Array, "6 nv"]:
-    """Jacobian J(q) of a link or named frame (Lynch & Park 2017, sec. 5.1), O(n).
-
-    The twist of the frame is V = (w, v) = J(q) qd [rad/s, m/s].
+    """Jacobian J(q) of a link or named frame, V = (w, v) = J(q) qd (Lynch & Park 2017, sec. 5.1), O(n) [rad/s, m/s].
 
     Args:
         frame: name of a link or frame; by default, the chain's tip.
-        reference: the coordinates of the twist. "body": in the axes of the frame, where v is the velocity of its origin.
-            "space": in world axes, where v is the velocity of the body-fixed point at the world's origin. "mixed": in world
-            axes, where v is the velocity of the frame's origin.
+        reference: the coordinates of the twist. "body": in the axes of the frame, where v is the velocity of its
+            origin. "space": in world axes, where v is the velocity of the body-fixed point at the world's origin.
+            "mixed": in world axes, where v is the velocity of the frame's origin.
 
     Raises:
         ModelError: the frame or reference is unknown.
@@ -153,10 +150,7 @@ def jacobian_derivative(
     frame: str | None = None,
     reference: Reference = "body",
 ) -> Float[Array, "6 nv"]:
-    """Time derivative dJ/dt of the Jacobian along qd, with dV/dt = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2].
-
-    The arguments and errors are those of `jacobian`, which is differentiated along the motion.
-    """
+    """Time derivative dJ/dt of the `jacobian` along qd, with dV/dt = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2]."""
     moved = lambda time: jacobian(chain, integrate(chain, q, time * qd), frame, reference)
     return jax.jvp(moved, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]
 
@@ -167,8 +161,7 @@ def link_twists(
 ) -> Float[Array, "n 6"]:
     """Twists V_i = (w_i, v_i) = J_i(q) qd of all links, where J_i is the `jacobian`, by one sweep, O(n) [rad/s, m/s].
 
-    The recursion is V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), where i-1 denotes the parent of link
-    i.
+    The recursion is V_i = Ad_{T_ip} V_p + A_i qd_i, where p is the parent of link i (Lynch & Park 2017, sec. 8.3).
 
     Raises:
         ModelError: the reference is unknown.
@@ -189,14 +182,14 @@ def link_accelerations(
 ) -> Float[Array, "n 6"]:
     """Accelerations of all links, without gravity, O(n) [rad/s^2, m/s^2].
 
-    The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd is the component-wise time derivative of `link_twists`. In body
-    coordinates, it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where dV_i
-    also includes -g, since the base acceleration is (0, -g)).
+    The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd is the component-wise time derivative of `link_twists`. In
+    body coordinates, it is dV_i = Ad_{T_ip} dV_p + ad_{V_i} A_i qd_i + A_i qdd_i with p the parent of i (Lynch & Park
+    2017, sec. 8.3, where dV_i also includes -g).
 
-    The conventional acceleration (dw_i/dt, d2p/dt2) contains the acceleration of a point p of the body. In body coordinates, p
-    is the frame's origin, and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed coordinates, d2p/dt2 is the same
-    vector in world axes, and the two kinds of acceleration are equal. In space coordinates, p is the body-fixed point at the
-    world's origin.
+    The conventional acceleration (dw_i/dt, d2p/dt2) contains the acceleration of a point p of the body. In body
+    coordinates, p is the frame's origin, and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed coordinates,
+    d2p/dt2 is the same vector in world axes, and the two kinds of acceleration are equal. In space coordinates, p is
+    the body-fixed point at the world's origin.
 
     Raises:
         ModelError: the reference or kind is unknown.
@@ -229,10 +222,7 @@ def frame_acceleration(
 ) -> Float[Array, "6"]:
     """Acceleration dV/dt = J qdd + dJ/dt qd of a frame in mixed coordinates, without Jacobians, O(n) [rad/s^2, m/s^2].
 
-    The linear part is the acceleration of the frame's origin, without gravity.
-
-    Args:
-        frame: name of a link or frame; by default, the chain's tip.
+    The linear part is the acceleration of the frame's origin, without gravity. `frame` is as for `jacobian`.
 
     Raises:
         ModelError: the frame is unknown.

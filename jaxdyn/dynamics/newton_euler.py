@@ -1,7 +1,7 @@
 """Inverse dynamics by the recursive Newton-Euler algorithm, O(n).
 
-The recursion is that of the module `rnea`, with every component of a vector as a separate scalar, and with the conventional
-acceleration of each frame's origin in place of the spatial acceleration. Its derivative rule is in the module `derivatives`.
+The recursion is that of `rnea`, with every component of a vector as a separate scalar, and with the conventional
+acceleration of each frame's origin in place of the spatial acceleration. Its derivative rule is in `derivatives`.
 """
 
 import jax.numpy as jnp
@@ -37,13 +37,11 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques that produce qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
 
-    The torques are computed in O(n) by the recursive Newton-Euler algorithm, which propagates velocities and accelerations
-    outward and wrenches inward (Luh, Walker & Paul 1980; Lynch & Park 2017, sec. 8.3). Gravity enters as an acceleration of the
-    base in the opposite direction. Friction and springs are not included; see `resistive_force`.
+    The torques are computed in O(n) by the recursive Newton-Euler algorithm (Luh, Walker & Paul 1980; Lynch & Park
+    2017, sec. 8.3). Gravity enters as an acceleration of the base in the opposite direction. Friction and springs are
+    not included; see `resistive_force`.
 
     Args:
-        q: joint positions [rad or m].
-        qd: joint velocities [rad/s or m/s].
         qdd: joint accelerations; for quaternion joints, the time derivatives of the body components of the twist
             [rad/s^2 or m/s^2].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
@@ -114,11 +112,7 @@ def newton_euler(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> Float[Array, "n *#lanes"]:
-    """The recursion, for use inside functions decorated with `by_batch`; JAX differentiates it.
-
-    With conventional accelerations, the motion of a link depends only on w, dw and a of its parent, and linear velocities are
-    not needed.
-    """
+    """The recursion, for use inside functions decorated with `by_batch`; JAX differentiates it."""
 
     def accelerations(parent, link: Link, x):
         qdi, qddi, wrench = x
@@ -153,11 +147,7 @@ def accelerate(parent, link: Link, qd, qdd):
 
 
 def body_wrench(inertia, w, dw, a):
-    """Wrench, about the frame's origin, that the motion of a body with the given ten inertial parameters requires.
-
-    By the Newton-Euler equations, f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, with h = m c and the
-    conventional acceleration a of the origin.
-    """
+    """Wrench about the frame's origin with h = m c: f = m a + dw x h + w x (w x h), n = I dw + w x I w + h x a."""
     mass, h, rotational = inertia[0], inertia[1:4], inertia[4:10]
     force = add(scale(mass, a), cross(dw, h), cross(w, cross(w, h)))
     moment = add(sym_apply(rotational, dw), cross(w, sym_apply(rotational, w)), cross(h, a))

@@ -2,17 +2,12 @@
 
     tau = M(q) qdd + C(q, qd) qd + g(q) = Y(q, qd, qdd) pi
 
-The recursive Newton-Euler algorithm (RNEA) is two scans over the links: outward for motions, inward for wrenches. All other
-terms follow from it by differentiation: M is the derivative of tau by qdd, the Christoffel symbols are derivatives of M, C is
-their contraction with qd, g is tau at rest, and Y is the derivative of tau by the inertial parameters pi, since tau is linear
-in them.
+The recursive Newton-Euler algorithm (RNEA) is two scans over the links: outward for motions, inward for wrenches. All
+other terms follow from it by differentiation. This module is plain JAX without regard to speed; the functions of the
+same names in `jaxdyn.dynamics` return the same values by fast algorithms, unless the environment variable
+`JAXDYN_DEFINITIONS=1` makes the whole library use these definitions.
 
-This module is plain JAX without regard to speed, for every robot that a `Chain` can describe. The functions of the same names
-in `jaxdyn.dynamics` return the same values by fast algorithms, and the tests compare both for every kind of robot. Read this
-module to learn what the terms mean; in programs, call `jaxdyn.inverse_dynamics` and the others. With the environment variable
-`JAXDYN_DEFINITIONS=1`, the whole library uses these definitions instead of the fast algorithms.
-
-Notation follows Lynch & Park (2017), ch. 8. Twists V = (w, v) and wrenches F = (n, f) of a link are in the axes of the link's
+Notation follows Lynch & Park (2017), ch. 8. Twists V = (w, v) and wrenches F = (n, f) of a link are in the axes of its
 frame, about its origin, angular part first. T_pi is the pose of link i in its parent p, and A_i the screw of joint i.
 """
 
@@ -72,11 +67,7 @@ def newton_euler(
     gravity: Float[Array, "3"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> Float[Array, " n"]:
-    """Joint torques by the recursive Newton-Euler algorithm, for one-degree-of-freedom joints (Lynch & Park 2017, sec. 8.3).
-
-    Gravity, in the axes of the base, enters as an acceleration of the base in the opposite direction. `external_wrenches` act
-    on the links.
-    """
+    """Joint torques by the RNEA, for joints with one degree of freedom; gravity is in the axes of the base."""
     n, base = chain.n, -1  # the base's motion is kept in the last of n + 1 rows, which index -1 denotes as well
     parents = np.array(chain.topology.parents)  # a parent precedes its children; -1 is the base
     screws = chain.screw
@@ -114,9 +105,8 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Generalised forces that produce qdd: tau = S^T (RNEA + (diag(armature) + R^T J R) S qdd).
 
-    S is the coupling matrix (joint rates = S qd) and R that of the transmission, with rotor inertias J. Quaternion joints are
-    several links with local coordinates about the current placement, to which `place` converts q. Units and arguments are those
-    of `jaxdyn.inverse_dynamics`.
+    S is the coupling matrix (joint rates = S qd) and R that of the transmission, with rotor inertias J. Quaternion
+    joints are several links with local coordinates about the current placement, to which `place` converts q.
     """
     torques = link_torques(chain, q, qd, qdd, link_wrenches(chain, external_wrenches, wrench_by_tip))
     spins = joint_rates(chain, qdd)
@@ -179,10 +169,10 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
 def regressor(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
-    """Regressor Y(q, qd, qdd) = d tau / d pi, with ten parameters pi per link; the torques of rotors are not part of it.
+    """Regressor Y(q, qd, qdd) = d tau / d pi, with tau = Y pi + S^T (diag(armature) + R^T J R) S qdd.
 
-    tau is linear in pi = (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz), with moments about the origin of the link's frame, so Y does
-    not depend on pi, and tau = Y pi + S^T (diag(armature) + R^T J R) S qdd.
+    Each link has ten parameters (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz), with moments about the origin of the link's
+    frame. tau is linear in them, so Y does not depend on pi.
     """
 
     def torques(pi: Float[Array, " p"]) -> Float[Array, " nv"]:

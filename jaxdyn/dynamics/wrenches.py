@@ -32,18 +32,17 @@ def joint_wrenches(
 
         F_i = sum_j Ad_{T_ji}^T F_j + G_i dV_i - ad_{V_i}^T G_i V_i - (external wrench on i),
 
-    where j are the children of link i, V_i is its twist and G_i its spatial inertia. The wrenches are computed by the inward
-    recursion (Lynch & Park 2017, sec. 8.3; Spong, Hutchinson & Vidyasagar 2020, sec. 6.6).
+    where j are the children of link i, V_i is its twist and G_i its spatial inertia (Lynch & Park 2017, sec. 8.3;
+    Spong, Hutchinson & Vidyasagar 2020, sec. 6.6).
 
-    A force sensor at the joint measures F_i. A_i . F_i with the joint screw A_i is the torque of `inverse_dynamics` without
-    armature and rotors; the bearings carry the other five components. On a fixed base, the wrench on the first link is the
-    reaction of the foundation. The wrench of a joint of several degrees of freedom is in the row of its last link.
+    A force sensor at the joint measures F_i. A_i . F_i with the joint screw A_i is the torque of `inverse_dynamics`
+    without armature and rotors. On a fixed base, the wrench on the first link is the reaction of the foundation. The
+    wrench of a joint of several degrees of freedom is in the row of its last link.
 
     Args:
-        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
-        reference: coordinates of the wrenches. "body": in the axes of link i, about the origin of its frame; "mixed": in
-            world axes, about the origin of the link frame; "space": in world axes, about the world's origin.
+        external_wrenches, wrench_by_tip: as for `inverse_dynamics`.
+        reference: coordinates of the wrenches. "body": in the axes of link i, about the origin of its frame; "mixed":
+            in world axes, about the origin of the link frame; "space": in world axes, about the world's origin.
 
     Raises:
         ModelError: the reference is unknown.
@@ -68,10 +67,7 @@ def joint_loads(
     base: Float[Array, "9 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Float[Array, "n 6 *#lanes"], Float[Array, "n *#lanes"]]:
-    """Wrench that each joint exerts on its link, in the link's frame, and its component along the joint's screw.
-
-    The algorithm is `newton_euler` for a base with any motion (w, dw, a) in its own axes; a = -gravity accounts for gravity.
-    """
+    """Wrench that each joint exerts on its link, in the link's frame, and its component along the joint's screw."""
 
     def required(parent, link: Link, inputs):
         motion = accelerate(parent, link, *inputs[:2])
@@ -105,17 +101,12 @@ def ground_reaction(
 ) -> Float[Array, "6"]:
     """Wrench F = (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
 
-    F is the rate of the robot's momentum (l, p) minus the wrench of gravity and the external wrenches: the sum of the links'
-    Newton-Euler wrenches. Without external wrenches, f = sum_i m_i (acceleration of c_i - gravity), where c_i is the centre of
-    mass of link i.
+    F is the rate of the robot's momentum minus the wrench of gravity and `external_wrenches`, which are in the link
+    frames. Without the latter, f = sum_i m_i (acceleration of c_i - gravity), with the centre of mass c_i of link i.
 
-    For a fixed base, F is the wrench of the base on the first links. The mass of the base is not part of the model, so its
-    weight must be added. For a robot with a free joint, F is the external wrench that the motion requires. It equals
-    Ad_{T^-1}^T F_0, where F_0 contains the first six entries of inverse_dynamics, and T is the pose of the free body. Rotors
-    and armature act internally and do not change F.
-
-    Args:
-        external_wrenches: wrenches on each link other than those of the ground, in the link's frame [N m, N].
+    For a fixed base, F is the wrench of the base on the first links; the weight of the base must be added. For a robot
+    with a free joint, F is the external wrench that the motion requires. It equals Ad_{T^-1}^T F_0, where F_0 contains
+    the first six entries of inverse_dynamics, and T is the pose of the free body. Rotors and armature do not change F.
     """
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
@@ -137,10 +128,7 @@ def _ground_wrenches(
 
 
 def world_wrenches(chain: Chain, x: Array, rates: Array, accelerations: Array, gravity: Array | None, wrenches):
-    """Positions of the links, and the wrenches that their motions require, in world axes about the links' own origins.
-
-    All are tuples of components, each an array over links. Without gravity, the wrenches are rates of momentum.
-    """
+    """Positions of the links and the wrenches that their motions require, in world axes about the links' origins."""
 
     def out(parent, link: Link, inputs):
         world, motion = parent
@@ -165,8 +153,8 @@ def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""
 
         x = (height f_x - n_y) / f_z,  y = (height f_y + n_x) / f_z.
 
-    For the wrench from `ground_reaction` and flat ground at this height, the point is the centre of pressure, which lies inside
-    the sole unless the foot tips. At rest, it is the vertical projection of the centre of mass. The result does not depend on
-    the sign of the wrench; if f_z = 0, it is NaN or infinite.
+    For the wrench from `ground_reaction` and flat ground at this height, the point is the centre of pressure, which
+    lies inside the sole unless the foot tips. The result does not depend on the sign of the wrench; if f_z = 0, it is
+    NaN or infinite.
     """
     return jnp.stack([height * wrench[3] - wrench[1], height * wrench[4] + wrench[0]]) / wrench[5]
