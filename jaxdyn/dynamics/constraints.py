@@ -1,7 +1,7 @@
 """Robots under constraints phi(q) = 0 or A(q) qd = 0, such as closed loops and contacts.
 
-In this order: residual, Jacobian J and bias dJ/dt qd; forward and inverse dynamics with constraint forces; projection onto
-the constraints; and reduction to independent coordinates.
+In this order: residual, Jacobian and bias; dynamics with constraint forces; projection onto the constraints; reduction
+to independent coordinates.
 """
 
 from collections.abc import Sequence
@@ -52,10 +52,9 @@ class Terms(NamedTuple):
 
 @compiled
 def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-    """Residual phi(q), which is zero if the constraints are satisfied [rad, m for frames].
+    """Residual phi(q), which is zero if the constraints are satisfied, stacked over constraints [rad, m for frames].
 
-    The rows of several constraints are stacked. For frames, they are the rotation vector and the position of one frame
-    relative to the other (`FrameConstraint`).
+    For frames, it is the rotation vector and the position of one frame relative to the other (`FrameConstraint`).
 
     Raises:
         ModelError: there is no constraint, or a constraint refers to an unknown frame.
@@ -70,8 +69,8 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
 def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
     """Jacobian J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
 
-    For frames a and b with the relative pose E = T_b^-1 T_a, J is computed from the joint screws by dE/dt E^-1 =
-    Ad_{T_b^-1} (V_a - V_b), the twist of a relative to b. The errors are the same as for `constraint_residual`.
+    For frames a and b with the relative pose E = T_b^-1 T_a, J follows from dE/dt E^-1 = Ad_{T_b^-1} (V_a - V_b), the
+    twist of a relative to b. The errors are those of `constraint_residual`.
     """
     constraints = listed(constraints)
     placed = placements(*place(chain, q)) if _needs_poses(constraints) else None
@@ -82,10 +81,10 @@ def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, 
 def constraint_bias(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 ) -> Float[Array, " m"]:
-    """Bias term dJ/dt qd in d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)) at t = 0.
+    """Bias dJ/dt qd in d2 phi/dt2 = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2 for frames].
 
-    For frames, the bias [rad/s^2, m/s^2] is computed from the link twists V and their rates dV/dt at qdd = 0, by one outward
-    sweep. The errors are the same as for `constraint_residual`.
+    It is the second derivative of phi(integrate(chain, q, t qd)) at t = 0. The errors are those of
+    `constraint_residual`.
     """
     return constraint_terms(chain, constraints, q, qd).bias
 
@@ -114,10 +113,7 @@ def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
 
 
 def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
-    """Placements of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6).
-
-    The sweep is no kernel: the decompositions beside it take most of the time of all callers.
-    """
+    """Placements of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6)."""
 
     def out(parent, link: Link, inputs):
         here, motion, velocity = parent
@@ -253,9 +249,9 @@ class ConstrainedDynamics(NamedTuple):
 
     Attributes:
         acceleration: qdd [rad/s^2 or m/s^2].
-        multipliers: constraint forces on the robot, one per row of J. For frames, they are the moment and force (n, f) that
-            `other` exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m, N]. If
-            constraints are redundant, the multipliers have minimum norm.
+        multipliers: constraint forces on the robot, one per row of J. For frames, they are the moment and force (n, f)
+            that `other` exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m,
+            N]. If constraints are redundant, the multipliers have minimum norm.
         rank: number of independent rows of J.
         redundant: True if rows of J are dependent; accelerations are then unique, but multipliers are not.
         residual: largest absolute entry of J qdd - r, where r is the required value of J qdd [m/s^2, rad/s^2].
@@ -281,23 +277,20 @@ def constrained_forward_dynamics(
     stabilisation: Stabilisation = (0.0, 0.0),
     tolerance: float | Float[Array, ""] | None = None,
 ) -> ConstrainedDynamics:
-    """Accelerations qdd and constraint forces lambda of a robot under constraints phi(q) = 0:
+    """Accelerations qdd and constraint forces lambda of a robot under constraints phi(q) = 0, O(n^3):
 
         M(q) qdd + C(q, qd) qd + g(q) = tau + J(q)^T lambda,
         J(q) qdd + dJ/dt qd = -2 alpha d phi/dt - beta^2 phi.
 
-    The cost is O(n^3). Friction and springs are not included; to include them, pass tau - resistive_force(chain, q, qd).
+    Friction and springs are not included; to include them, pass tau - resistive_force(chain, q, qd).
 
     Let M = L L^T, W = J L^-T, and let r be the required value of J qdd. The solution is L^T qdd = z + W^+ (r - W z) and
-    lambda = W^+T W^+ (r - W z), where z = L^-1 (tau - C qd - g) is the unconstrained solution. The pseudo-inverse W^+ is
-    computed by singular value decomposition, so multipliers of redundant constraints have minimum norm. Derivatives are
-    obtained by implicit differentiation of the two equations, at constant rank.
+    lambda = W^+T W^+ (r - W z), where z = L^-1 (tau - C qd - g) is the unconstrained solution. Derivatives are obtained
+    by implicit differentiation of the two equations, at constant rank.
 
     Args:
-        constraints: one or more constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-        stabilisation: Baumgarte's gains (alpha, beta) [1/s], which counteract drift; if they are equal, phi is critically
-            damped.
+        stabilisation: Baumgarte's gains (alpha, beta) [1/s]; if they are equal, phi is critically damped.
         tolerance: singular values of W below this fraction of the largest are treated as zero; by default, the square
             root of the machine epsilon.
 
@@ -416,15 +409,14 @@ def constrained_inverse_dynamics(
 ) -> ConstrainedTorques:
     """Torques u on the actuated coordinates that produce qdd: M qdd + C qd + g = B u + J^T lambda, O(n^3).
 
-    B contains the columns of the identity matrix for the actuated coordinates. The acceleration must satisfy the constraints, J
-    qdd = -dJ/dt qd.
-
-    With N = 1 - J^+ J, the solution is u = (N B)^+ N (M qdd + C qd + g) and lambda = J^+T (M qdd + C qd + g - B u). These
-    torques have minimum norm if the robot is over-actuated, and are the least-squares solution if it is under-actuated.
+    B contains the columns of the identity matrix for the actuated coordinates. The acceleration must satisfy the
+    constraints, J qdd = -dJ/dt qd. With N = 1 - J^+ J, the solution is u = (N B)^+ N (M qdd + C qd + g) and lambda =
+    J^+T (M qdd + C qd + g - B u): the torques of minimum norm if the robot is over-actuated, and the least-squares
+    solution if it is under-actuated.
 
     Args:
-        actuated: actuated coordinates, given as names of joints (of coordinates if joints are coupled) or columns of v.
-        tolerance: tolerance for the rank of J and of N B, as in `constrained_forward_dynamics`.
+        actuated: names of joints (of coordinates if joints are coupled) or columns of v.
+        tolerance: for the rank of J and of N B, as in `constrained_forward_dynamics`.
 
     Raises:
         ModelError: a coordinate is unknown, there is no constraint, or a constraint refers to an unknown frame.
@@ -470,17 +462,15 @@ def project_configuration(
 ) -> Projection:
     """The configuration nearest to q that satisfies phi = 0: integrate(chain, q, u) with the smallest |u|.
 
-    The configuration is found by the Gauss-Newton iteration u <- J^+ (J u - phi) with J = d phi / du, whose fixed points
-    satisfy phi = 0 with u in the range of J^T. Near a solution, it converges in a few steps; far from one, it may fail, and
-    `converged` is then False.
-
-    Derivatives are those of the fixed point: du = (1 - dT/du)^-1 dT for the iteration u <- T(u). The iterations are neither
-    differentiated nor stored.
+    The Gauss-Newton iteration u <- J^+ (J u - phi) with J = d phi / du converges in a few steps near a solution; far
+    from one, it may fail, and `converged` is then False. Derivatives are those of the fixed point: du = (1 - dT/du)^-1
+    dT for the iteration u <- T(u). The iterations are neither differentiated nor stored.
 
     Args:
-        held: coordinates that are held fixed, given as names of joints or columns of v. For example, with all independent
+        held: coordinates that are held fixed, given as names of joints or columns of v. With all independent
             coordinates fixed, the result contains the dependent coordinates that close the loop.
-        tolerance: tolerance for the residual and for the last step [m, rad]; by default, 1000 times the machine epsilon.
+        tolerance: tolerance for the residual and for the last step [m, rad]; by default, 1000 times the machine
+            epsilon.
 
     Raises:
         ModelError: a coordinate is unknown, there is no constraint, or a constraint refers to an unknown frame.
@@ -549,11 +539,9 @@ def project_velocity(
 ) -> Float[Array, " nv"]:
     """The velocity qd' nearest to qd, in the metric of the mass matrix, with J(q) qd' = 0, O(n^3) [rad/s or m/s].
 
-    The result qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints, and M (qd' -
-    qd) is the impulse of the constraints. Among all changes of velocity after which the constraints are satisfied, qd' - qd has
-    the least kinetic energy.
-
-    The errors and the tolerance for the rank of J are those of `constrained_forward_dynamics`.
+    The result qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints, and M
+    (qd' - qd) is the impulse of the constraints. The errors and the tolerance are those of
+    `constrained_forward_dynamics`.
     """
     j = constraint_jacobian(chain, constraints, q)
     factors = factorise(chain, q, j, rank_tolerance(q, tolerance))
@@ -561,9 +549,7 @@ def project_velocity(
 
 
 class ReducedDynamics(NamedTuple):
-    """Terms of the equation of motion M_r a + b = G^T tau in independent velocities w.
-
-    The velocities and accelerations of all coordinates are qd = G w and qdd = G a + dG/dt w, with a = dw/dt.
+    """Terms of the equation of motion M_r a + b = G^T tau in independent velocities w, with a = dw/dt and qd = G w.
 
     Attributes:
         map: matrix G, which maps independent velocities to those of all coordinates.
@@ -584,17 +570,17 @@ def independent_coordinates(
 ) -> Float[Array, "nv k"]:
     """Matrix G(q) with qd = G w and J G = 0, where w are the independent velocities [rad/s or m/s], O(n^3).
 
-    G is the identity in the rows of the independent coordinates and -J_d^+ J_i in the rows of the dependent coordinates, where
-    J_i and J_d are the columns of J for the independent and the dependent coordinates. If J_d does not have full column rank,
-    the independent coordinates do not determine the motion: J G is not 0, or G does not contain all admissible motions.
+    G is the identity in the rows of the independent coordinates and -J_d^+ J_i in the rows of the dependent
+    coordinates, where J_i and J_d are the columns of J for the independent and the dependent coordinates. If J_d does
+    not have full column rank, the independent coordinates do not determine the motion: J G is not 0, or G does not
+    contain all admissible motions.
 
     Args:
-        independent: independent coordinates, one per degree of freedom of the mechanism, given as names of joints (of
-            coordinates if joints are coupled) or columns of v.
+        independent: one coordinate per degree of freedom of the mechanism, given as names of joints (of coordinates if
+            joints are coupled) or columns of v.
 
     Raises:
-        ModelError: a coordinate is unknown, there are no dependent coordinates, or there are more dependent coordinates than
-            constraint rows.
+        ModelError: a coordinate is unknown, there are no dependent coordinates, or more of them than constraint rows.
     """
     return _split(chain, constraints, q, independent)[0]
 
@@ -610,10 +596,8 @@ def reduced_dynamics(
 ) -> ReducedDynamics:
     """Equation of motion in the independent velocities w, without constraint forces: M_r a + b = G^T tau, O(n^3).
 
-    Substituting qd = G w and qdd = G a + dG/dt w into M qdd + C qd + g = tau + sum_i J_i^T F_i + J^T lambda, and multiplying by
-    G^T, yields M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i).
-
-    The independent coordinates and the errors are those of `independent_coordinates`; F_i are the external wrenches.
+    Here M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i), with the external wrenches F_i. The
+    independent coordinates and the errors are those of `independent_coordinates`.
     """
     g, qd, acceleration = reduced_motion(chain, constraints, q, w, jnp.zeros_like(w), independent)
     bias = g.T @ inverse_dynamics(chain, q, qd, acceleration, external_wrenches)
@@ -632,8 +616,8 @@ def reduced_forward_dynamics(
 ) -> Float[Array, " k"]:
     """Accelerations M_r^-1 (G^T tau - b) of the independent coordinates, O(n^3) [rad/s^2 or m/s^2].
 
-    The accelerations agree with those of `constrained_forward_dynamics`; tau acts on all coordinates. The other arguments and
-    the errors are those of `reduced_dynamics`.
+    They agree with those of `constrained_forward_dynamics`; tau acts on all coordinates. The errors are those of
+    `reduced_dynamics`.
     """
     terms = reduced_dynamics(chain, constraints, q, w, independent, external_wrenches)
     return cho_solve(cho_factor(terms.mass_matrix, lower=True), terms.map.T @ tau - terms.bias)
@@ -650,10 +634,9 @@ def reduced_regressor(
 ) -> Float[Array, "k p"]:
     """Regressor Y_r = G^T Y(q, G w, G a + dG/dt w) of a mechanism: Y_r pi = M_r a + b [N m or N], O(n^3).
 
-    M_r and b are those of `reduced_dynamics`, without armature and rotors. Columns are ordered as in `regressor`, for pi =
-    inertial_parameters(chain).reshape(-1). Since the independent coordinates determine q (`project_configuration`), a mechanism
-    can be identified from the reduced motor torques G^T tau, without sensors at its passive joints. The errors are the same as
-    for `independent_coordinates`.
+    M_r and b are those of `reduced_dynamics`, without armature and rotors; columns are ordered as in `regressor`. Since
+    the independent coordinates determine q (`project_configuration`), a mechanism can be identified from the reduced
+    motor torques G^T tau, without sensors at its passive joints. The errors are those of `independent_coordinates`.
     """
     g, qd, qdd = reduced_motion(chain, constraints, q, w, a, independent)
     return g.T @ regressor(chain, q, qd, qdd)
@@ -679,9 +662,8 @@ def reduced_coriolis_matrix(
 ) -> Float[Array, "k k"]:
     """Coriolis matrix C_r = G^T (C(q, G w) G + M dG/dt) of a mechanism, O(n^3) [N m s/rad].
 
-    The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. The matrix dM_r/dt - 2 C_r =
-    G^T (dM/dt - 2 C) G + dG/dt^T M G - G^T M dG/dt is skew-symmetric, since dM/dt - 2 C is skew-symmetric for the
-    `coriolis_matrix` C. The other arguments and the errors are the same as for `independent_coordinates`.
+    The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. Like dM/dt - 2 C with
+    the `coriolis_matrix` C, dM_r/dt - 2 C_r is skew-symmetric. The errors are those of `independent_coordinates`.
     """
     g, _, _ = _split(chain, constraints, q, independent)
     qd = g @ w
@@ -696,8 +678,8 @@ def reduced_gravity_force(
 ) -> Float[Array, " k"]:
     """Generalised forces g_r = G^T g(q) that hold the mechanism still against gravity [N m or N].
 
-    The equation of motion is M_r a + C_r w + g_r = G^T tau with C_r = `reduced_coriolis_matrix`. The arguments and errors are
-    the same as for `independent_coordinates`.
+    The equation of motion is M_r a + C_r w + g_r = G^T tau with C_r = `reduced_coriolis_matrix`. The errors are those
+    of `independent_coordinates`.
     """
     return _split(chain, constraints, q, independent)[0].T @ gravity_force(chain, q)
 

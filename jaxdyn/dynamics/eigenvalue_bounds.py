@@ -37,18 +37,14 @@ class MassMatrixBounds(NamedTuple):
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
     """Estimate the smallest and largest eigenvalues lambda_m and lambda_M of M(q) by a search over the joint ranges.
 
-    The eigenvalues of M are computed at `count` random configurations. The best of these are then refined along the gradient
-    u^T dM/dq u of the eigenvalue with the unit eigenvector u. For the bounds, see Spong, Hutchinson & Vidyasagar (2020, sec.
-    6.5). A search does not prove bounds: lambda_m may be smaller than the estimate `lowest`, and lambda_M larger than
-    `highest`. More samples improve the estimates.
+    The best of `count` random configurations are refined by `refinements` steps along the gradient u^T dM/dq u of the
+    eigenvalue with the unit eigenvector u. For the bounds, see Spong, Hutchinson & Vidyasagar (2020, sec. 6.5). A
+    search does not prove bounds: lambda_m may be smaller than the estimate `lowest`, and lambda_M larger than
+    `highest`.
 
-    The ranges are those of `random_configuration`: the joint limits, +-pi for joints without limits, and +-1 for coupled
-    coordinates. If a prismatic joint has no limits, M may be unbounded; with revolute and prismatic joints, the eigenvalues mix
-    units. Derivatives of the eigenvalues with respect to the robot are taken at fixed configurations.
-
-    Args:
-        count: number of random configurations.
-        refinements: number of gradient steps for each refined configuration.
+    The ranges are those of `random_configuration`: the joint limits, +-pi for joints without limits, and +-1 for
+    coupled coordinates. If a prismatic joint has no limits, M may be unbounded; with revolute and prismatic joints, the
+    eigenvalues mix units. Derivatives of the eigenvalues with respect to the robot are taken at fixed configurations.
     """
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))
@@ -107,16 +103,13 @@ def _range(chain: Chain) -> tuple[Array, Array]:
 
 
 class CertifiedBounds(NamedTuple):
-    """The result of `certified_mass_matrix_bounds`.
-
-    The smallest eigenvalue lambda_m and the largest eigenvalue lambda_M of M(q) over all q satisfy below <= lambda_m <= lowest
-    and highest <= lambda_M <= above.
+    """Bounds on the eigenvalues of M(q) over all q: below <= lambda_min <= lowest and highest <= lambda_max <= above.
 
     Attributes:
-        below: proved lower bound on the eigenvalues of M(q) [kg m^2].
-        above: proved upper bound on the eigenvalues of M(q) [kg m^2].
-        lowest: smallest eigenvalue of M(q) among the configurations evaluated [kg m^2].
-        highest: largest eigenvalue of M(q) among the configurations evaluated [kg m^2].
+        below: proved lower bound [kg m^2].
+        above: proved upper bound [kg m^2].
+        lowest: smallest eigenvalue among the configurations evaluated [kg m^2].
+        highest: largest eigenvalue among the configurations evaluated [kg m^2].
         boxes: number of boxes of configurations examined in the proof.
     """
 
@@ -130,32 +123,29 @@ class CertifiedBounds(NamedTuple):
 def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: float = 1e-3) -> CertifiedBounds:
     """Proved bounds on the eigenvalues of the mass matrix M(q) of a robot with revolute joints, for all q [kg m^2].
 
-    These are the bounds of Spong, Hutchinson & Vidyasagar (2020, sec. 6.5). Positions range over the joint limits, or over the
-    full circle for a joint without limits. With two or three joints beyond the first, the tolerance is reached in seconds; with
-    six, the bounds may remain loose. For robots with other joints, `mass_matrix_bounds` estimates bounds by search.
+    These are the bounds of Spong, Hutchinson & Vidyasagar (2020, sec. 6.5). Positions range over the joint limits, or
+    over the full circle for a joint without limits. With two or three joints beyond the first, the tolerance is reached
+    in seconds; with six, the bounds may remain loose.
 
-    The proof uses the fact that M is a trigonometric polynomial of degree two in each joint angle, since the transform of each
-    joint enters M twice. (M does not depend on the angle of a first joint that carries all links.) Thus M(q) = sum_m C_m exp(i
-    m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per joint yields all C_m exactly.
+    M is a trigonometric polynomial of degree two in each joint angle, M(q) = sum_m C_m exp(i m . q) with m_k in -2..2,
+    and a discrete Fourier transform of five samples per joint yields all C_m exactly. (M does not depend on the angle
+    of a first joint that carries all links.) On a box q = c + d with half widths h, M(q) = A(d) + E, where A(d) is the
+    Taylor polynomial of degree one about c, and |E_ij| <= R_ij = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. The smallest
+    eigenvalue of A(d) is concave and the largest is convex, so the extremes are attained at corners of the box. By
+    Weyl's inequality, the eigenvalues of M differ from those of A by no more than the spectral radius of R.
 
-    On a box with centre c and half widths h, let q = c + d. Taylor's theorem gives M(q) = A(d) + E, with A(d) = M(c) + sum_k
-    d_k dM/dq_k(c) and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A is affine in d, its smallest
-    eigenvalue is concave and its largest is convex, so the minimum of the former and the maximum of the latter are attained at
-    corners of the box. By Weyl's inequality, the eigenvalues of M differ from those of A by no more than the spectral radius
-    rho(R), so min lambda_min(A) - rho(R) and max lambda_max(A) + rho(R) over the corners bound them on the box.
-
-    The boxes with the worst bounds are halved until the bounds are within the tolerance of the extreme eigenvalues found, or
-    until the maximum number of boxes is reached; the bounds are valid in either case. For rounding errors, they are widened by
-    10^4 eps times the largest entry of M.
+    The boxes with the worst bounds are halved until the bounds are within the tolerance of the extreme eigenvalues
+    found, or until the maximum number of boxes is reached; the bounds are valid in either case. For rounding errors,
+    they are widened by 10^4 eps times the largest entry of M.
 
     Args:
         boxes: maximum number of boxes for each of the two bounds.
-        tolerance: maximum distance between a bound and the extreme eigenvalue found, relative to that eigenvalue. If this
-            tolerance is not reached, the lower bound may be negative.
+        tolerance: maximum distance between a bound and the extreme eigenvalue found, relative to that eigenvalue. If
+            this tolerance is not reached, the lower bound may be negative.
 
     Raises:
-        ModelError: the robot has joints that are not revolute, coupled joints or a transmission, or M depends on more than
-            seven joints.
+        ModelError: the robot has joints that are not revolute, coupled joints or a transmission, or M depends on more
+            than seven joints; see `mass_matrix_bounds`.
     """
     screws, parents = np.asarray(chain.screw, float), np.array(chain.topology.parents)
     revolute = (np.abs(np.sum(screws[:, :3] * screws[:, 3:], axis=1)) < 1e-12) & (np.abs(screws[:, :3]).sum(1) > 0)

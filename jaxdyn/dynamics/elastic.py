@@ -1,16 +1,13 @@
 """Drives: robots with elastic joints (`ElasticJoints`), and the motors of a transmission.
 
-The rotors of elastic joints drive the links through springs and dampers. The joint coordinates q and the rotor coordinates
-theta (rotor angles divided by the gear ratio) satisfy, with u = gear_ratio tau_m and p = resistive_force(q, qd),
+The joint coordinates q and the rotor coordinates theta (rotor angles divided by the gear ratio) satisfy, with u =
+gear_ratio tau_m and p = resistive_force(q, qd),
 
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
 
-Here K is the stiffness and D the damping of the elastic joints; J and B are the inertia and the friction of the rotors,
-reflected through the gears. The friction and spring torques p of the chain act on the link side; the functions in this module
-include them, since the elastic joints transmit them. Spherical and free joints, which have no drive, are rigid.
-
-The last functions convert between the motors of a transmission and a robot's generalised coordinates.
+K and D are the stiffness and the damping of the elastic joints; J and B are the inertia and the friction of the rotors,
+reflected through the gears. Spherical and free joints, which have no drive, are rigid.
 """
 
 import equinox as eqx
@@ -38,7 +35,7 @@ def elastic_torque(
     qd: Float[Array, " nv"],
     thetad: Float[Array, " m"],
 ) -> Float[Array, " m"]:
-    """Torques that the springs and dampers exert on the links, K (theta + rest - q) + D (thetad - qd) [N m].
+    """Torques that springs and dampers exert on the links, K (theta + rest - q) + D (thetad - qd) [N m].
 
     A torque sensor on the link side of the gear measures these torques.
     """
@@ -60,10 +57,9 @@ def elastic_forward_dynamics(
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division, O(n).
 
-    The equations of Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2) are M(q) qdd + C qd + g + p =
-    f and J thetadd + B thetad + f = gear_ratio tau_m, where p = resistive_force. The two equations are coupled only by the
-    `elastic_torque` f. The result equals that of forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces
-    subtracted from the torques.
+    The equations are those of Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2), with
+    `resistive_force`; only `elastic_torque` couples links and rotors. The result equals that of
+    forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces subtracted from the torques.
 
     Args:
         tau_m: motor torques on the rotor shafts, before the gears [N m].
@@ -92,17 +88,13 @@ def elastic_inverse_dynamics(
 
         gear_ratio tau_m = J (qdd + fdd / K) + B thetad + f.
 
-    The link positions are a flat output: all other quantities follow from q and its first four time derivatives. The two time
-    derivatives of f are computed exactly, by differentiating f twice along the motion; the cost is about four times that of
-    inverse dynamics. With increasing K, the motor torques converge to those of rigid joints with armature J; the difference is
-    proportional to 1 / K.
-
-    Jerk and snap are the third and fourth time derivatives of q [rad/s^3, rad/s^4].
+    The time derivatives of f are computed exactly, from jerk and snap, the third and fourth time derivatives of q
+    [rad/s^3, rad/s^4]; the cost is about four times that of inverse dynamics.
 
     Raises:
         ModelError: the chain has spherical or free joints, which have no drive.
-        RuntimeError: a spring has damping, so theta is the solution of a differential equation instead of a function of the
-            link motion at one time. The error is also raised under `jax.jit`, by `equinox.error_if`.
+        RuntimeError: a spring has damping, so theta is the solution of a differential equation instead of a function of
+            the link motion at one time. The error is also raised under `jax.jit`, by `equinox.error_if`.
     """
     if chain.topology.has_curved_joints:
         raise ModelError("elastic_inverse_dynamics does not support spherical or free joints, which have no motors")
@@ -136,9 +128,8 @@ def elastic_energy(
 ) -> Float[Array, ""]:
     """Total energy of links, rotors and springs, O(n) [J].
 
-    The energy is E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q.
-    Without motor torques, damping and friction, E is constant; otherwise, dE/dt is the motor power tau_m . (gear_ratio thetad)
-    minus the dissipated power.
+    E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q. dE/dt
+    is the motor power tau_m . (gear_ratio thetad) minus the power dissipated by damping and friction.
     """
     twist = theta + elastic.rest - q[layout(chain).entries]
     rotors = (elastic.reflected_inertia * thetad**2).sum() + (elastic.stiffness * twist**2).sum()
@@ -149,8 +140,7 @@ def elastic_energy(
 def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Speeds R S qd of the motors, where R is the transmission matrix and S the coupling matrix [rad/s].
 
-    Without a coupling, S is the identity. For ordinary joints, pass q instead of qd to obtain the motor angles [rad], which are
-    zero at zero joint positions.
+    For ordinary joints, pass q instead of qd to obtain the motor angles [rad], which are zero at zero joint positions.
 
     Raises:
         ModelError: the chain has no transmission.
@@ -162,8 +152,8 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
 def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
     """Generalised forces tau = S^T R^T tau_m from motor torques, for which tau . qd equals the motors' power [N m or N].
 
-    R is the transmission matrix, and S is the coupling matrix (the identity without a coupling). `forward_dynamics` includes
-    the rotor inertias, but neither friction nor springs; to include these, pass tau - resistive_force(chain, q, qd).
+    R is the transmission matrix, and S is the coupling matrix. `forward_dynamics` includes the rotor inertias, but
+    neither friction nor springs; to include these, pass tau - resistive_force(chain, q, qd).
 
     Raises:
         ModelError: the chain has no transmission.
@@ -175,11 +165,10 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
 def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Motor torques that produce the generalised forces tau, the inverse of `joint_torques_from_motors`, O(n^3) [N m].
 
-    If there are as many motors as coordinates, tau_m = (R S)^-T tau. If there are more motors, tau_m is the minimum-norm
-    solution. If there are fewer, as for a floating base, it is the least-squares solution, which is exact if tau is zero for
-    coordinates without a motor. The product R S of the transmission and coupling matrices must have full rank. To obtain the
-    motor torques for a given motion, pass tau = inverse_dynamics(...) + resistive_force(...), which includes the rotor
-    inertias.
+    With as many motors as coordinates, tau_m = (R S)^-T tau. With more motors, tau_m is the minimum-norm solution; with
+    fewer, as for a floating base, the least-squares solution, which is exact if tau is zero for coordinates without a
+    motor. R S must have full rank. For a given motion, pass tau = inverse_dynamics(...) + resistive_force(...), which
+    includes the rotor inertias.
 
     Raises:
         ModelError: the chain has no transmission.

@@ -17,8 +17,8 @@ from .engine.lanes import lane_shape
 def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Torques that the drives must supply to overcome friction, computed by `Friction.torque` for every joint [N m or N].
 
-    The torques are positive for positive velocities: the drives must supply inverse_dynamics(...) + friction_force(...). The
-    friction f_m of motors is reflected to the joints by the transmission matrix R, as R^T f_m(R qd).
+    The torques are positive for positive velocities. The friction f_m of motors is reflected to the joints by the
+    transmission matrix R, as R^T f_m(R qd).
     """
     rates = joint_rates(chain, qd)
     return generalised_force(chain, chain.friction.torque(rates) + motor_friction(chain, rates))
@@ -34,10 +34,7 @@ def motor_friction(chain: Chain, rates: Float[Array, " n"]) -> Float[Array, " n"
 
 @compiled
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Torque that balances the joint springs: k (q - q_rest), the gradient of `spring_energy` [N m or N].
-
-    The torque is positive beyond the rest position: a drive must supply it in addition to inverse_dynamics(...).
-    """
+    """Torques that drives must supply against springs: k (q - q_rest), the gradient of `spring_energy` [N m or N]."""
     _, x = place(chain, q)
     return generalised_force(chain, chain.springs.stiffness * (x - chain.springs.rest_position))
 
@@ -53,8 +50,7 @@ def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Torques that drives must supply against friction and springs: friction_force + spring_force, O(n) [N m or N].
 
-    The equation of motion is M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive` has the opposite sign: it is
-    the force on the robot.
+    The equation of motion is M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive` has the opposite sign.
     """
     return friction_force(chain, qd) + spring_force(chain, q)
 

@@ -39,21 +39,21 @@ def operational_space_inertia(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "6 6"]:
-    """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1 (Lynch & Park 2017, sec. 8.6).
+    """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1 (Lynch & Park 2017, sec. 8.6) [kg m^2, kg m, kg].
 
-    If J is square, Lambda = J^-T M J^-1. Lambda is defined for robots with at least six joints, away from singularities. For
-    robots with fewer joints, see `operational_space`. With damping d, Lambda = (J M^-1 J^T + diag(d))^-1, so the inertia does
-    not exceed 1 / d in any direction. Without damping, Lambda and its derivatives remain finite at singularities, but are of
-    order 1 / eps and 1 / eps^2 in the directions in which the frame cannot move, where eps is the machine epsilon.
-
-    Lambda is symmetric, with the rotational directions first [kg m^2, kg m, kg].
+    Lambda is symmetric, with the rotational directions first. If J is square, Lambda = J^-T M J^-1. For robots with
+    fewer than six joints, see `operational_space`. With damping d, Lambda = (J M^-1 J^T + diag(d))^-1, so the inertia
+    does not exceed 1 / d in any direction. Without damping, Lambda and its derivatives remain finite at singularities,
+    but are of order 1 / eps and 1 / eps^2 in the directions in which the frame cannot move, where eps is the machine
+    epsilon.
 
     Args:
         frame, reference: as for `jacobian`.
         damping: damping d, given as a scalar or one value per direction of the twist [1/(kg m^2), 1/kg].
 
     Raises:
-        ModelError: the frame or reference is unknown, or the robot has fewer than six velocities and there is no damping.
+        ModelError: the frame or reference is unknown, or the robot has fewer than six velocities and there is no
+            damping.
     """
     mobility, _ = _mobility(chain, q, frame, reference, damping)
     inverse = _solve(mobility, jnp.eye(6, dtype=mobility.dtype))
@@ -71,9 +71,8 @@ def operational_space_bias(
 ) -> Float[Array, "6"]:
     """Bias wrench eta(q, qd) = J_bar^T (C qd + g) - Lambda dJ/dt qd in F = Lambda dV/dt + eta [N m, N].
 
-    The acceleration dV/dt is produced by the wrench F acting on the robot at the frame, or equivalently by the joint torques
-    J^T F. If J is square, eta = J^-T (C qd + g) - Lambda dJ/dt J^-1 V. The arguments and errors are the same as for
-    `operational_space_inertia`.
+    F is the wrench on the robot at the frame, equivalent to the joint torques J^T F. If J is square, eta = J^-T (C qd +
+    g) - Lambda dJ/dt J^-1 V. The arguments and errors are those of `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, _drift(chain, q, qd, frame, reference, solved))
@@ -89,9 +88,9 @@ def dynamically_consistent_inverse(
 ) -> Float[Array, "nv 6"]:
     """Dynamically consistent inverse J_bar = M^-1 J^T Lambda of the Jacobian (Khatib 1987).
 
-    Among all joint velocities with J qd = V, qd = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to within
-    rounding errors, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and errors are the
-    same as for `operational_space_inertia`.
+    Among all joint velocities with J qd = V, qd = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to
+    within rounding errors, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and
+    errors are those of `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, solved.T).T
@@ -109,17 +108,14 @@ def operational_space(
     """Inertia Lambda, bias eta, inverse J_bar and rank of J, by the pseudo-inverse of J M^-1 J^T, for any number of joints.
 
     If the frame can move in all six directions, the results are those of `operational_space_inertia`,
-    `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise, that is, for fewer than six joints or at a
-    singularity, F = Lambda dV/dt + eta is the minimum-norm wrench that produces a feasible acceleration dV/dt. For fewer than
-    six independent joints, the joint torques are J^T F. The norm weights moments [N m] and forces [N] equally, and depends on
-    `reference`.
-
-    Derivatives assume constant rank (Golub & Pereyra 1973). Lambda is discontinuous at a singularity; the damped
+    `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise, F = Lambda dV/dt + eta is the minimum-norm
+    wrench that produces a feasible acceleration dV/dt; the norm weights moments [N m] and forces [N] equally, and
+    depends on `reference`. Derivatives assume constant rank. Lambda is discontinuous at a singularity; the damped
     `operational_space_inertia` is a smooth alternative.
 
     Args:
-        tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; by default, eps^0.75
-            with the machine epsilon eps.
+        tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; by default,
+            eps^0.75 with the machine epsilon eps.
 
     Raises:
         ModelError: the frame or reference is unknown.
@@ -172,7 +168,7 @@ def _solve(mobility: Array, b: Array) -> Array:
 
 
 def symmetric_pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
-    """`pseudo_inverse` of a positive semidefinite matrix, with eigenvalues below `tolerance` times the largest set to zero."""
+    """`pseudo_inverse` of a positive semidefinite matrix, with `tolerance` relative to the largest eigenvalue."""
     values, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(a))
     inverses = _inverses(values, tolerance * values[-1])
     return _differentiable(a, (vectors * inverses[None, :]) @ vectors.T)
@@ -181,12 +177,7 @@ def symmetric_pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]
 def pseudo_inverse(
     matrix: Float[Array, "m n"], tolerance: float | Float[Array, ""] | None = None
 ) -> tuple[Float[Array, "n m"], Float[Array, ""]]:
-    """Moore-Penrose inverse A^+ and rank of A, with singular values below `tolerance` times the largest treated as zero.
-
-    Derivatives of any order follow from the formula of Golub & Pereyra (1973) for constant rank,
-    dA^+ = -A^+ dA A^+ + A^+ A^+T dA^T (1 - A A^+) + (1 - A^+ A) dA^T A^+T A^+,
-    which does not divide by differences of singular values. The cost is O(m n min(m, n)).
-    """
+    """Moore-Penrose inverse and rank, with singular values below `tolerance` times the largest treated as zero."""
     left, values, right = jnp.linalg.svd(jax.lax.stop_gradient(matrix), full_matrices=False)
     inverse = _inverses(values, limit := rank_tolerance(matrix, tolerance) * values[0])
     return _differentiable(matrix, (right.T * inverse[None]) @ left.T), (values > limit).sum().astype(matrix.dtype)

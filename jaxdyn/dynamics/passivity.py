@@ -22,17 +22,11 @@ def passivity_inverse_dynamics(
     qd_ref: Float[Array, " nv"],
     qdd_ref: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """Torques tau = M(q) qdd_ref + C(q, qd) qd_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
+    """Torques tau = M(q) qdd_ref + C(q, qd) qd_ref + g(q), O(n) (Slotine & Li 1987) [N m or N].
 
-    C(q, qd) qd_ref is the symmetric bilinear form of the quadratic velocity terms c(q, qd) = C(q, qd) qd, that is, half the
-    derivative of c along qd_ref; dM/dt - 2 C is skew-symmetric. For qd_ref = qd, the result equals that of `inverse_dynamics`.
-
-    Args:
-        qd_ref: reference velocity, commonly qd_d - lambda (q - q_d) [rad/s or m/s].
-        qdd_ref: time derivative of qd_ref; for quaternion joints, of its body components [rad/s^2 or m/s^2].
-
-    Returns:
-        Joint torques [N m] (forces [N] for prismatic joints).
+    With C = `coriolis_matrix`, C(q, qd) qd_ref is half the derivative of C(q, qd) qd along qd_ref; dM/dt - 2 C is
+    skew-symmetric. For qd_ref = qd, the result equals that of `inverse_dynamics`. A common choice is qd_ref = qd_d -
+    lambda (q - q_d). For quaternion joints, qdd_ref is the time derivative of the body components of qd_ref.
     """
     links, x = place(chain, q)
     torques = _link_torques(links, x, *reference_motion(chain, links, qd, qd_ref, qdd_ref))
@@ -48,11 +42,7 @@ def reference_motion(chain: Chain, links: Chain, qd: Array, qd_ref: Array, qdd_r
 
 
 def by_reference(terms: Callable[[Array, Array, Array], Array], rates, references, accelerations, gravity) -> Array:
-    """From M a + C(q, v) v + g as a function of (v, a, gravity), the terms M a_ref + C(q, v) v_ref + g.
-
-    The function is quadratic in v, and linear in a and gravity. Its derivative at (v, 0, 0) along (v_ref / 2, a_ref, gravity)
-    is therefore the symmetric bilinear form in v and v_ref, plus the linear terms.
-    """
+    """From M a + C(q, v) v + g as a function of (v, a, gravity), the terms M a_ref + C(q, v) v_ref + g."""
     rates, references = with_lanes(rates, 1), with_lanes(references, 1)  # only one of them may have lanes
     point = rates, jnp.zeros_like(accelerations), jnp.zeros_like(gravity)
     return jax.jvp(terms, point, (references / 2, accelerations, gravity))[1]
@@ -78,13 +68,12 @@ def passivity_integral(
 ) -> Float[Array, " times"]:
     """Work int_0^t qd^T tau dt done on a robot up to the time t of each row of q; the first entry is 0 [J].
 
-    The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in `rollout`. The
-    sum is exact for ordinary joints, and second-order accurate in the time step for quaternion joints. If torques are sampled
-    at the rows of q, pass the means of neighbouring samples.
+    The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in
+    `rollout`. The sum is exact for ordinary joints, and second-order accurate in the time step for quaternion joints.
+    If torques are sampled at the rows of q, pass the means of neighbouring samples.
 
-    Without friction, the work equals E(t) - E(0) with E = `total_energy`; with friction, which dissipates energy, it is
-    larger. The work is therefore never less than -beta with beta = E(0) - min E, so the robot is passive (Spong, Hutchinson &
-    Vidyasagar 2020, sec. 6.5).
+    Without friction, the work equals E(t) - E(0) with E = `total_energy`; with friction, it is larger. It is therefore
+    never less than min E - E(0), so the robot is passive (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5).
     """
     moved = jax.vmap(lambda here, there: difference(chain, here, there))(q[:-1], q[1:])
     work = jnp.cumsum((moved * tau).sum(1))

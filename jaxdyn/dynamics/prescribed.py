@@ -36,11 +36,9 @@ class BaseMotion(NamedTuple):
 
 
 def base_motion(path: Callable[[Array], Array], time: float | Float[Array, ""]) -> BaseMotion:
-    """Pose, twist and acceleration of a base that follows a path T(t) of poses, where [V_0] = T^-1 dT/dt.
+    """Pose, twist and acceleration at `time` [s] of a base that follows a path T(t) of poses, where [V_0] = T^-1 dT/dt.
 
-    Args:
-        path: twice differentiable function of time [s] that returns the pose (4x4) of the base in the world [m].
-        time: time t at which the motion is evaluated [s].
+    The path is a twice differentiable function of time that returns the pose (4x4) of the base in the world [m].
     """
     time = jnp.asarray(time, jnp.result_type(time, float))
 
@@ -63,19 +61,12 @@ def moving_base_inverse_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques that produce qdd while the base follows a prescribed motion, for example that of a ship, O(n).
+    """Joint torques that produce qdd while the base follows a prescribed motion, as on a ship, O(n) [N m or N].
 
-    The recursion starts from the motion of the base, V_0 and dV_0 + (0, -R_0^T gravity), instead of from rest (Lynch & Park
-    2017, sec. 8.3). For a base at rest, the result is that of `inverse_dynamics`. To obtain the wrench that supports the base,
-    use the first row of `dynamics.joint_wrenches` for the same robot with a free joint.
-
-    Args:
-        base: pose and motion of the base; the chain's `base_pose` is ignored.
-        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
-
-    Returns:
-        Joint torques [N m] (forces [N] for prismatic joints).
+    The recursion starts from the motion of the base, V_0 and dV_0 + (0, -R_0^T gravity), instead of from rest (Lynch &
+    Park 2017, sec. 8.3). For a base at rest, the result is that of `inverse_dynamics`, with the same wrenches. To
+    obtain the wrench that supports the base, use the first row of `dynamics.joint_wrenches` for the same robot with a
+    free joint.
 
     Raises:
         ModelError: the robot has a free joint, so its base already moves; see `hybrid_dynamics`.
@@ -103,15 +94,9 @@ def moving_base_forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint accelerations of a robot whose base has a prescribed motion, O(n^2).
 
-    The accelerations are qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot
-    on a fixed base; the motion of the base changes only the bias. Friction and springs are not included; to include them, pass
-    tau - resistive_force(chain, q, qd). To linearise the dynamics with respect to the state or the motion of the base, use
-    `jax.jacfwd`.
-
-    The other arguments and the errors are the same as for `moving_base_inverse_dynamics`.
-
-    Returns:
-        Joint accelerations [rad/s^2 or m/s^2].
+    The accelerations are qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of
+    the robot on a fixed base. Friction and springs are not included; to include them, pass tau - resistive_force(chain,
+    q, qd). The errors are those of `moving_base_inverse_dynamics`.
     """
     still = jnp.zeros_like(qd)
     bias = moving_base_inverse_dynamics(chain, base, q, qd, still, external_wrenches, wrench_by_tip)
@@ -127,9 +112,8 @@ class HybridDynamics(NamedTuple):
     """Motion and forces of a robot with prescribed accelerations of some coordinates.
 
     Attributes:
-        acceleration: accelerations of all coordinates, including the prescribed ones [rad/s^2 or m/s^2].
-        torques: torques on all coordinates: the given torques on free coordinates, and the torques that the motion requires on
-            prescribed coordinates [N m or N].
+        acceleration: accelerations of all coordinates [rad/s^2 or m/s^2].
+        torques: torques on all coordinates [N m or N]: the given ones, or those that the prescribed motion requires.
     """
 
     acceleration: Float[Array, " nv"]
@@ -150,18 +134,14 @@ def hybrid_dynamics(
 
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    See Featherstone (2008, sec. 9.2). With no prescribed coordinate, the problem reduces to forward dynamics; if all
-    coordinates are prescribed, it reduces to inverse dynamics. To prescribe the motion of a base, use the six columns of its
-    free joint.
-
-    Friction and springs are not included. To include them, pass tau - resistive_force(chain, q, qd), and add resistive_force to
-    the resulting torques on the prescribed coordinates.
+    See Featherstone (2008, sec. 9.2). To prescribe the motion of a base, use the six columns of its free joint.
+    Friction and springs are not included. To include them, pass tau - resistive_force(chain, q, qd), and add
+    resistive_force to the resulting torques on the prescribed coordinates.
 
     Args:
-        prescribed: prescribed coordinates, given as names of joints (of coordinates if joints are coupled) or columns of v.
-        prescribed_qdd: accelerations of the prescribed coordinates, in the same order [rad/s^2 or m/s^2].
+        prescribed: names of joints (of coordinates if joints are coupled) or columns of v.
+        prescribed_qdd: accelerations in the order of `prescribed` [rad/s^2 or m/s^2].
         tau: forces on all coordinates; entries for prescribed coordinates are ignored [N m or N].
-        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
 
     Raises:
         ModelError: a coordinate is unknown or repeated.

@@ -1,9 +1,8 @@
 """Regressors: torques, energies, the momentum and the Slotine-Li control law as linear functions of parameters.
 
-Those of the links are linear in the inertial parameters pi = inertial_parameters(chain).reshape(-1): column 10 i + k belongs to
-parameter k of link i, in the order m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz, about the origin of the link's frame and
-in its axes. They do not depend on the chain's own inertial parameters, and exclude armature and rotors, which have regressors
-of their own, as have friction and springs.
+Those of the links are linear in the inertial parameters pi, ordered as in `regressor`. They do not depend on the
+chain's own inertial parameters, and exclude armature and rotors, which have regressors of their own, as have friction
+and springs.
 """
 
 from collections.abc import Sequence
@@ -37,12 +36,11 @@ def regressor(
 ) -> Float[Array, "nv p"]:
     """Regressor Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the joint torques due to the links [N m or N], O(n^2).
 
-    The parameters are pi = inertial_parameters(chain).reshape(-1), so that column 10 i + k belongs to parameter k of link i: m,
-    m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz and Izz, about the origin of the link frame, in its axes. M_l is the links' mass
-    matrix; `inverse_dynamics` also includes armature (`drive_regressor`) and rotors (`motor_regressor`).
-
-    If joint j carries link i, that is, if j is between i and the base, then Y_j,i = A_j^T Ad^T W_i, where W_i is the 6x10
-    regressor of a single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0.
+    The parameters are pi = inertial_parameters(chain).reshape(-1), so that column 10 i + k belongs to parameter k of
+    link i: m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz and Izz, about the origin of the link frame, in its axes. M_l
+    is the links' mass matrix; `inverse_dynamics` also includes armature (`drive_regressor`) and rotors
+    (`motor_regressor`). If joint j carries link i, then Y_j,i = A_j^T Ad^T W_i, where W_i is the 6x10 regressor of a
+    single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0.
     """
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
@@ -97,11 +95,7 @@ def carried_regressor(
     weights: Float[Array, "n *#lanes"],
     beside: Float[Array, "n m *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """Rows of the regressor in groups (`row_groups`); entries for links that the joint does not carry are meaningless.
-
-    To save time, the meaningless entries are not set to zero. Each joint's row is multiplied by the joint's weight at no extra
-    cost, since the row is linear in the joint's screw. The columns `beside` are appended unchanged, without a copy of the rows.
-    """
+    """Rows of the regressor times `weights`, in groups (`row_groups`), followed by the columns `beside`."""
     of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
     of_joints = jax.tree.map(lambda s: s * weights, screws), at
     found = []
@@ -148,12 +142,8 @@ def _coefficients(of_links, of_joint):
 def power_coefficients(spin, velocity, w, dw, a):
     """Coefficients of the ten parameters in spin . n + velocity . f, the power of a body's wrench (n, f) on a twist.
 
-    The wrench is f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, with the first moment h = m c. The coefficients
-    are therefore
-
-    - velocity . a for m,
-    - velocity x dw + w x (w x velocity) + a x spin for h,
-    - those of spin . I dw + (spin x w) . I w for I.
+    With f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, they are velocity . a for m; velocity x dw + w x
+    (w x velocity) + a x spin for h; and those of spin . I dw + (spin x w) . I w for I.
     """
     by_h = add(cross(velocity, dw), cross(w, cross(w, velocity)), cross(a, spin))
     u = cross(spin, w)
@@ -186,10 +176,10 @@ def drive_regressor(
 ) -> Float[Array, "nv m"]:
     """Regressor of the drives of all joints; of its n len(terms) columns, column len(terms) j + k belongs to term k of joint j.
 
-    The entries of joint j are qdd_j for armature, qd_j for viscous and tanh(qd_j / v_c) for Coulomb friction, with v_c =
-    `friction.coulomb_velocity`, and 1 for the offset. Multiplied by the parameters (armature, fv, fc, offset) of every joint,
-    the regressor yields the torques armature * qdd + friction_force(chain, qd) [N m or N]. Stribeck friction has no column,
-    since it is nonlinear in its width parameter. For the motors of a transmission, see `motor_regressor`.
+    The entries of joint j are qdd_j for armature, qd_j for viscous friction, tanh(qd_j / v_c) for Coulomb friction (v_c
+    is `friction.coulomb_velocity`), and 1 for the offset. Multiplied by the parameters (armature, fv, fc, offset) of
+    every joint, the regressor yields the torques armature * qdd + friction_force(chain, qd) [N m or N]. Stribeck
+    friction, which is nonlinear in its width, has no column.
 
     Raises:
         ModelError: a term is unknown.
@@ -213,10 +203,10 @@ def motor_regressor(
 ) -> Float[Array, "nv m"]:
     """Regressor of the motors of a transmission; column len(terms) k + i belongs to term i of motor k.
 
-    The motors turn at the rates w = R S qd, where R is the transmission matrix and S the coupling matrix. The columns of motor
-    k are (R S)_k^T x_k, where x is dw/dt for the rotor inertia J, w for viscous friction B, and tanh(w / v_c) for Coulomb
-    friction F_c. Multiplied by the parameters (J, B, F_c) of every motor, the regressor yields the torques [N m or N] that
-    rotors add to inverse_dynamics and that motor friction adds to friction_force. For example,
+    The motors turn at the rates w = R S qd, where R is the transmission matrix and S the coupling matrix. The columns
+    of motor k are (R S)_k^T x_k, where x is dw/dt for the rotor inertia J, w for viscous friction B, and tanh(w / v_c)
+    for Coulomb friction F_c. Multiplied by the parameters (J, B, F_c) of every motor, the regressor yields the torques
+    [N m or N] that rotors add to inverse_dynamics and that motor friction adds to friction_force. For example,
 
         inverse_dynamics = regressor pi + drive_regressor(.., ("armature",)) armature + motor_regressor(.., ("inertia",)) J.
 
@@ -244,7 +234,7 @@ def _by_drive(chain: Chain, on_joints: Array, columns: dict[str, Array], terms: 
 
 @compiled
 def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n"]:
-    """Regressor of the joint stiffnesses: spring_regressor(chain, q) @ chain.springs.stiffness = spring_force(chain, q).
+    """Regressor Y of the joint stiffnesses: Y @ chain.springs.stiffness = spring_force(chain, q).
 
     Without coupled joints, the regressor is the diagonal matrix of the deflections q - q_rest [rad or m].
     """
@@ -254,10 +244,9 @@ def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n
 
 @compiled
 def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " p"]:
-    """Row vector y for which y . pi is the kinetic energy K of the links [J], O(n).
+    """Row vector y for which y . pi is the kinetic energy of the links [J], O(n).
 
-    A link of mass m, first moment h and rotational inertia I has the energy m v^2 / 2 + h . (v x w) + w . I w / 2, where (w, v)
-    is its twist in the link frame.
+    A link has the energy m v^2 / 2 + h . (v x w) + w . I w / 2, with its twist (w, v) in the link frame and h = m c.
     """
     _, (w, u) = _poses_and_twists(chain, q, qd)
     xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
@@ -269,8 +258,7 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Arr
 def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
     """Row vector y for which y . pi is the gravitational `potential_energy` P(q) [J], O(n).
 
-    For link i with the pose (R_i, p_i), the coefficient of the mass is -gravity . p_i, and those of the first moment are -R_i^T
-    gravity.
+    For link i with the pose (R_i, p_i), the coefficients of m and m c are -gravity . p_i and -R_i^T gravity.
     """
     gravity = unstack(chain.gravity)
 
@@ -287,9 +275,8 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def momentum_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv p"]:
     """Regressor Y for which Y pi = M(q) qd is the generalised momentum of the links [N m s or N s], O(n^2).
 
-    M qd is computed as the torques that accelerate the links from rest with joint accelerations qd, without gravity. Since the
-    rate of the momentum follows from measured torques (`hamiltonian_flow`), this regressor allows parameters to be identified
-    without accelerations, as Gautier & Khalil (1988) do with energies.
+    Since the rate of the momentum follows from measured torques (`hamiltonian_flow`), this regressor allows parameters
+    to be identified without accelerations, as Gautier & Khalil (1988) do with energies.
     """
     links, x = place(chain, q)
     zero, still = jnp.zeros_like(x), jnp.zeros_like(chain.gravity)
@@ -306,8 +293,8 @@ def passivity_regressor(
 ) -> Float[Array, "nv p"]:
     """Slotine-Li regressor Y_r(q, qd, qd_ref, qdd_ref) with Y_r pi = M(q) qdd_ref + C(q, qd) qd_ref + g(q), O(n^2).
 
-    Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N], for adaptive control (Slotine
-    & Li 1987). For qd_ref = qd, Y_r equals regressor(chain, q, qd, qdd_ref).
+    Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N] (Slotine & Li 1987).
+    For qd_ref = qd, Y_r equals regressor(chain, q, qd, qdd_ref).
     """
     links, x = place(chain, q)
     entries = lambda *motion: regressor_entries(links, x, *motion)
@@ -323,10 +310,9 @@ def passivity_regressor_product(
     qdd_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
-    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, computed without forming Y_r, O(n).
+    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, without forming Y_r, one row per link, O(n).
 
-    The result has one row per link. It drives the adaptation in `control.AdaptiveControl`. The scalar s^T Y_r pi is the power
-    [W] that the reference wrenches of the links supply on the link twists caused by the joint rates s.
+    s^T Y_r pi is the power [W] of the links' reference wrenches on the link twists that the joint rates s cause.
     """
     links, x = place(chain, q)
     return _link_products(links, x, joint_rates(chain, s), *reference_motion(chain, links, qd, qd_ref, qdd_ref))
