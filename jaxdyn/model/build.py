@@ -76,18 +76,16 @@ def make_chain(
 ) -> Chain:
     """Build a `Chain` from arrays with one entry per joint, and check it.
 
-    The arguments are the leaves of `Chain`, in the same units; a scalar applies to every joint. The leaves are stored in
-    JAX's default float type. Add transmissions and couplings afterwards with `with_transmission` and `with_coupling`, and
-    springs and `base_pose` with `dataclasses.replace`.
+    The arguments are the leaves of `Chain`, in the same units; a scalar applies to every joint. Other parts are added
+    afterwards: `with_transmission`, `with_coupling`, and `dataclasses.replace` for springs and `base_pose`.
 
     Args:
         topology: names and parents; None for a serial chain with joints joint1, joint2, ... and links link1, link2, ...
         frames: for each named frame, the index of its link (-1 for the base) and its 4x4 pose in that link [m].
 
     Raises:
-        ModelError: a shape is wrong; a number is NaN or beyond 1e12 (except limits); an axis is zero or a rotation
-            invalid; a name is repeated; an inertia is physically inconsistent (negative mass or principal moment, or a
-            violated triangle inequality).
+        ModelError: a shape is wrong; a number is NaN or beyond 1e12 (except limits); an axis, a rotation or a name is
+            invalid; an inertia is physically inconsistent (negative mass or moment, violated triangle inequality).
     """
     modules = named_leaves({"friction": friction or Friction(), "limits": limits or JointLimits()})
     leaves = {"rotation": rotation, "translation": translation, "screw": screw, "inertia": inertia}
@@ -139,11 +137,7 @@ def check_sizes(chain: Chain) -> None:
 
 
 def check_coordinates(chain: Chain) -> None:
-    """Check the joints with several degrees of freedom, and the coupling.
-
-    Raises:
-        ModelError: such a joint or the coupling is invalid; the message names the joint and the fault.
-    """
+    """Raise an error that names the joint if one with several degrees of freedom, or the coupling, is invalid."""
     topology, n = chain.topology, chain.n
     screw, rotation, translation = (np.asarray(x) for x in (chain.screw, chain.rotation, chain.translation))
     for links, joint in topology.compound_links():
@@ -276,11 +270,7 @@ def _check_joints(topology: Topology, joints: Mapping[str, np.ndarray], allow_no
 
 
 def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
-    """Check that mass and principal moments are not negative, and that the moments satisfy the triangle inequality.
-
-    A virtual link, with neither mass nor inertia, is allowed. `tolerance` is the tolerated violation of the triangle
-    inequality, relative to the largest moment.
-    """
+    """Check mass, principal moments and their triangle inequality, up to `tolerance` times the largest moment."""
     pi = np.asarray(pi, float)
     mass, h = pi[0], pi[1:4]
     beyond = ~(np.abs(pi) <= LARGEST)
@@ -357,10 +347,9 @@ def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
 def with_masses(chain: Chain, masses: Float[Array, " n"]) -> Chain:
     """Replace the masses of all links [kg]; centres of mass and inertias about them are unchanged.
 
-    The parameters of a link change by (1, c, -[c]^2) per kilogram, as if a point mass were added at its centre of mass c.
-    Derivatives with respect to `masses` are therefore those at fixed centres of mass, whereas derivatives with respect to
-    `chain.inertia[:, 0]` are those at fixed first moments m c and fixed inertias about the link's origin. Massless links have
-    their centre of mass at the link's origin.
+    The parameters of a link change by (1, c, -[c]^2) per kilogram, like those of a point mass at its centre of mass c, which is
+    the origin for a massless link. In contrast, derivatives with respect to `chain.inertia[:, 0]` are those at fixed first
+    moments m c and fixed inertias about the link's origin.
 
     Raises:
         ModelError: `masses` does not have one entry per link.
@@ -384,9 +373,8 @@ def attach(
 ) -> Chain:
     """Attach a body, for example a tool or a payload, rigidly to a link or frame, and return the new chain.
 
-    The ten inertial parameters of the body, expressed in the link's frame, are added to those of the link that carries the
-    frame, so the result is differentiable with respect to the mass, the centre of mass and the inertia. The derivative with
-    respect to `mass` is that at a fixed centre of mass and a fixed inertia about it.
+    The ten inertial parameters of the body are added to those of the link that carries the frame. The derivative with respect
+    to `mass` is that at a fixed centre of mass and a fixed inertia about it.
 
     Args:
         frame: name of the link or frame; None: the chain's tip.
@@ -395,7 +383,7 @@ def attach(
         inertia: inertia of the body about c, in the axes of the frame [kg m^2]; None: a point mass.
 
     Raises:
-        ModelError: the frame is unknown, or fixed to the base; or `mass`, `com` or `inertia` has a wrong shape.
+        ModelError: the frame is unknown, or fixed to the base; or a shape is wrong.
     """
     link, k = frame_index(chain, frame)
     if link < 0:
@@ -423,25 +411,21 @@ def from_screws(
     """Build a chain from the screw axes and the link poses in its home position q = 0.
 
     In a serial chain, the pose of link i is T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i (Lynch & Park 2017, sec. 4.1 and
-    8.3). The link frames of the chain are the frames {i} with the home poses M_i; a joint axis need not pass through the
-    origin of its link frame. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, and the placement of {i} in its parent frame p
-    is M_p^-1 M_i.
+    8.3). The link frames of the chain are the frames {i} with the home poses M_i, whose origins need not be on the joint axes.
+    The joint screw in {i} is A_i = Ad(M_i^-1) S_i, and the placement of {i} in its parent frame p is M_p^-1 M_i.
 
     Args:
         screws: space screws S_i = (w, v) in base coordinates at q = 0, one per row, (n, 6) [1, m/rad]. A revolute axis
             through the point p has v = -w x p, and a helical joint with pitch h [m/rad] has v = -w x p + h w. A prismatic
             joint has w = 0 and |v| = 1. The code that accompanies the book stores screws as columns; transpose such arrays.
-        home_poses: poses M_i of the link frames {i} in the base (not in the previous link) at q = 0, (n, 4, 4) [m].
-        spatial_inertias: spatial inertias G_i of the links in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg]; the
-            origin of {i} need not be at the centre of mass. Alternatively, ten inertial parameters per link about the origin
-            of {i}, (n, 10) [kg, kg m, kg m^2].
-        tip_pose: pose of the tip in the base at q = 0 [m]. The frame "tip" is added to the last link and becomes the
-            chain's tip.
-        leaves: further arguments of `make_chain` (topology, frames, friction, armature, limits, gravity).
+        home_poses: poses M_i in the base (not in the previous link), (n, 4, 4) [m].
+        spatial_inertias: spatial inertias G_i in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg], or ten inertial
+            parameters about the origin of {i}, (n, 10) [kg, kg m, kg m^2].
+        tip_pose: pose of the tip in the base at q = 0 [m], as the frame "tip" of the last link.
+        leaves: further arguments of `make_chain`.
 
     Raises:
-        ModelError: a shape is wrong; a pose is not a rigid motion; a matrix is not a spatial inertia; also the errors of
-            `make_chain`.
+        ModelError: a pose is not a rigid motion; a matrix is not a spatial inertia; also the errors of `make_chain`.
     """
     s = np.asarray(screws, float)
     if s.ndim != 2 or s.shape[1] != 6 or s.shape[0] == 0:
@@ -526,21 +510,20 @@ def from_dh(
     Modified convention (Craig 2005, sec. 3.4): T_{i-1,i} = Rx(alpha_{i-1}) Tx(a_{i-1}) Rz(theta_i) Tz(d_i); the
     axis of joint i is z_i, and row i of the table contains a_{i-1} and alpha_{i-1}.
 
-    The link frames of the chain are the DH frames 1..n, to which poses, inertial parameters and the regressor refer. In
-    the standard convention, the joint axis does not in general pass through the origin of the link frame: A_i =
-    Ad(T^-1) (z, 0) with T = T_{i-1,i} at q = 0.
+    Link poses, inertial parameters and the regressor refer to the DH frames 1..n. In the standard convention, the joint axis
+    does not in general pass through the origin of the link frame: A_i = Ad(T^-1) (z, 0) with T = T_{i-1,i} at q = 0.
 
     Args:
         a: link lengths [m], (n,).
         alpha: link twists [rad], (n,).
-        d: link offsets [m], (n,); for prismatic joints, the values at q = 0.
-        theta: joint angles [rad], (n,); for revolute joints, the values at q = 0.
+        d: link offsets at q = 0 [m], (n,).
+        theta: joint angles at q = 0 [rad], (n,).
         inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) [kg, kg m, kg m^2] (see
             `jaxdyn.spatial.solids`); None for zeros, for example before identification.
         joint_types: "R" (revolute) or "P" (prismatic) for each joint, as in "RRP"; None if all are revolute.
-        base_pose: pose of DH frame 0 in the base [m]; None if the two frames coincide.
+        base_pose: pose of DH frame 0 in the base [m].
         tool_pose: pose of a tool in DH frame n [m]; it becomes the frame "tool", which is the chain's tip.
-        leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
+        leaves: further arguments of `make_chain`.
 
     Raises:
         ModelError: columns have different lengths; the convention or a joint type is unknown; a pose is not a rigid

@@ -37,11 +37,7 @@ def converts(cls: type[T]) -> type[T]:
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(eqx.field,))
 def _of_arrays(cls: type[T]) -> type[T]:
-    """Turn a class of array fields into a frozen dataclass that is a pytree and applies the converters of `equinox.field`.
-
-    An `equinox.Module` would serve as well, but flattening the three modules of a robot takes 9 us in each call of a jitted
-    function, and 3 us with these classes; a call of `inverse_dynamics` takes 80 us.
-    """
+    """Turn a class of array fields into a frozen pytree dataclass; flattening takes a third of an `equinox.Module`'s time."""
     cls.__post_init__ = _convert  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     names = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
@@ -67,7 +63,7 @@ def _convert(self: Any) -> None:
 class Friction:
     """Friction of joints or motors, with one value of each coefficient per joint or motor.
 
-    `make_chain` also accepts a single value for all joints. At the rate qd, the friction torque is
+    At the rate qd, the friction torque is
 
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
@@ -77,11 +73,11 @@ class Friction:
     prismatic joints, replace [rad] by [m] and [N m] by [N].
 
     Attributes:
-        viscous: viscous coefficient fv [N m s/rad].
-        coulomb: Coulomb friction fc [N m].
-        coulomb_velocity: width v_c of the smooth sign function [rad/s].
-        stribeck: excess fs - fc of static friction over Coulomb friction [N m].
-        stribeck_velocity: velocity w_s over which this excess decays [rad/s].
+        viscous: fv [N m s/rad].
+        coulomb: fc [N m].
+        coulomb_velocity: v_c [rad/s].
+        stribeck: fs - fc [N m].
+        stribeck_velocity: w_s [rad/s].
         offset: constant torque [N m].
     """
 
@@ -129,8 +125,6 @@ class Springs:
 class JointLimits:
     """Joint limits, infinite where a joint has none.
 
-    `make_chain` also accepts a single value for all joints.
-
     Attributes:
         position: lower and upper joint limits [rad or m].
         velocity: maximum |qd| [rad/s or m/s].
@@ -150,22 +144,20 @@ _TYPE_OF_SIZE: dict[Any, str] = {3: "spherical", 6: "free"}  # models of version
 class Topology:
     """The static part of a chain: names and parents. Topologies are equal if all fields but the last two are equal.
 
-    By default, joints and links are named joint1, joint2, ... and link1, link2, ... If only one link has no children, it is
-    the default tip.
+    By default, joints and links are named joint1, joint2, ... and link1, link2, ...
 
     Attributes:
         parents: index of each link's parent link, -1 for the base; a parent precedes its children.
         joint_names: names of the joints, one per link, in link order.
         link_names: the moving links; link i moves with joint i.
-        base_name: name of the base link.
-        tip_name: the link or frame that functions use by default; None if several links have no children.
+        tip_name: the link or frame that functions use by default; initially the only link without children, if there is one.
         compound_joints: first link and type of each joint with several degrees of freedom, (0, "free"): "spherical" (3
             links), "free" (6), "planar" (3), "universal" (2) or "cylindrical" (2). Every other joint has one link.
         coordinate_names: names of the generalised coordinates if they differ from the joint names.
         frame_names: named frames fixed to links or to the base (fused links, tool frames).
         frame_links: the link to which each named frame is fixed, -1 for the base.
         unrounded: rotation, translation and screw of each link (18 numbers) before angles and axes in the robot description
-            were rounded (1.5708 for pi/2). Only the number of base parameters depends on them. Empty if nothing was rounded.
+            were rounded (1.5708 for pi/2), or empty. Only the number of base parameters depends on them.
         rounding: bound on the differences between these numbers and those of the chain.
 
     Raises:
@@ -282,10 +274,9 @@ def _names(given: Sequence[str], n: int, kind: str) -> tuple[str, ...]:
 class Transmission(eqx.Module):
     """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
 
-    The row of a motor with a simple gear has one nonzero entry, the gear ratio r. The row of a motor that drives several joints
-    (a coupled wrist, a drive at the base) has several nonzero entries. Only the spin of rotors about their axes is modelled; it
-    adds matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020, example 6.1: r^2 J_m).
-    Motor friction, a function of the motor rates, is mapped to the joints by matrix^T.
+    The row of a motor with a simple gear has one nonzero entry, the gear ratio r; the row of a motor that drives several joints
+    (a coupled wrist, a drive at the base) has several. Only the spin of rotors about their axes is modelled; it adds
+    matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020, example 6.1: r^2 J_m).
 
     Attributes:
         matrix: gear ratios, motor revolutions per joint revolution [1], or [rad/m] for prismatic joints.
@@ -299,13 +290,9 @@ class Transmission(eqx.Module):
 
 
 class Coupling(eqx.Module):
-    """Joint positions as an affine function of other generalised coordinates: joints = matrix @ y + offset.
+    """Joint positions as an affine function of other generalised coordinates y: joints = matrix @ y + offset [rad or m].
 
     Examples are mimic joints (with fewer coordinates than joints), remotely driven joints and absolute angles.
-
-    Attributes:
-        matrix: derivatives of the joint positions with respect to the coordinates y.
-        offset: joint positions at y = 0 [rad or m].
     """
 
     matrix: Float[Array, "n nv"] = eqx.field(converter=as_array)
@@ -324,10 +311,9 @@ class Chain(eqx.Module, Summary):
 
     Derivatives with respect to a screw differentiate Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.
 
-    A spherical joint consists of three one-degree-of-freedom joints, and a free joint of six, with massless links between
-    them. The position of a spherical joint is a quaternion; that of a free joint is a point and a quaternion. Their
-    velocities are expressed in the body frame (docs/conventions.md). A state has `nq` positions and `nv` velocities; both
-    equal n for ordinary joints.
+    A spherical joint consists of three such joints, and a free joint of six, with massless links between them. Their positions
+    contain a quaternion, and their velocities are in the body frame (docs/conventions.md): a state has `nq` positions and `nv`
+    velocities.
 
     Create a chain with `load`, `from_screws` or `from_dh`, or choose one from `textbook` or `robots`. Change leaves with
     `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
@@ -338,12 +324,8 @@ class Chain(eqx.Module, Summary):
         screw: joint screws A_i = (w, v) in the link frames [1, m/rad] ([0, 1] for prismatic joints).
         inertia: ten parameters per link about the origin of its frame: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
         armature: reflected rotor inertia per joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
-        friction: friction of the joints.
-        springs: springs at the joints.
-        limits: limits of joint positions, velocities and torques.
         gravity: acceleration of gravity in world axes [m/s^2]; without `base_pose`, these are the axes of the base.
         frame_poses: pose of every named frame in its link [m].
-        topology: names and parents.
         base_pose: pose of the base in the world frame, in which gravity and poses are expressed; None for the identity.
         transmission: rotors geared to the joints, if any.
         coupling: joint positions as a function of other generalised coordinates; None if the coordinates are joint positions.
@@ -508,10 +490,7 @@ def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
 
 
 def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
-    """For each coordinate, the index of the joint that it moves most.
-
-    If several joints move equally, this is the first of them; without a coupling, each coordinate moves only its own joint.
-    """
+    """For each coordinate, the index of the joint that it moves most; the first one if several joints move equally."""
     if chain.coupling is None:
         return np.arange(chain.n)
     return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
@@ -521,8 +500,7 @@ def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
     """Limits of a chain's coordinates; a coordinate that moves several joints satisfies the limits of all of them.
 
     The torque limit of a coordinate is derived from that of the joint that it moves most. Position and velocity limits of a
-    joint that depends on several coordinates are ignored; include them in the `clearance` of
-    `jaxdyn.identification.optimal_excitation`.
+    joint that depends on several coordinates are ignored.
     """
     lower, upper = np.asarray(chain.limits.position, float).T
     velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
@@ -555,18 +533,12 @@ def with_leaves(chain: Chain, leaves: Mapping[str, Any]) -> Chain:
 
 
 def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
-    """The ten inertial parameters of every link, the vector pi in tau = Y(q, qd, qdd) pi.
-
-    The order is (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2], with c the centre of mass and I the
-    inertia about the origin of the link frame, in its axes.
-    """
+    """The ten inertial parameters of every link, the vector pi in tau = Y(q, qd, qdd) pi; those of `Chain.inertia`."""
     return chain.inertia
 
 
 def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
-    """Replace the inertial parameters of a chain by pi, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
-
-    The parameters are ordered as in `inertial_parameters`.
+    """Replace the inertial parameters of a chain by pi, (n, 10) or flattened to (10 n,), in the order of `Chain.inertia`.
 
     Raises:
         ModelError: the number of parameters is not 10 per link.
@@ -580,13 +552,7 @@ def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Arra
 
 
 def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
-    """The link that carries a frame (-1 for the base) and the frame's index in `frame_poses` (None for the link frame).
-
-    If the name is None, the frame is the chain's tip.
-
-    Raises:
-        ModelError: the chain has no link or frame of that name, or no single tip.
-    """
+    """The link that carries a frame or the tip (-1: the base), and the index in `frame_poses` (None: the link frame)."""
     topology = chain.topology
     name = topology.tip_name if name is None else name
     if name is None:

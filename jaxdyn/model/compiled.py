@@ -21,11 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_quaternions(chain: Chain, q: Any) -> None:
-    """Check that the quaternions in q are nonzero, except inside `jax.jit`, where their values are unknown.
-
-    Raises:
-        ModelError: a quaternion is zero; the message names the joint.
-    """
+    """Raise an error that names the joint if a quaternion in q is zero, except inside `jax.jit`."""
     if isinstance(q, Tracer) or np.shape(q) != (chain.nq,):
         return
     for joint in layout(chain).curved:
@@ -40,17 +36,10 @@ LEVEL = "xla_backend_optimization_level"
 def compiled(function: F) -> F:
     """Run the function as one compiled program when it is called with arrays outside `jit`, `vmap`, `grad` and the like.
 
-    Each combination of function, argument structure (including the robot's topology), shapes and dtypes has its own program.
-    The first call compiles the program, on the CPU at LLVM's optimisation level 2, and caches it for the life of the
-    process. Later calls take 30 to 60 us longer than a call of the jitted function itself.
-
-    Floats are inputs of the program; integers, strings and functions are static. As with `jax.jit`, the free variables of a
-    function argument are read at compilation. Under a transformation, or if an argument is unhashable, the function is
-    called directly, and the numbers of a captured robot become constants.
-
-    Outside transformations, positions, velocities, accelerations and torques may also be lists of numbers.
-
-    Shapes are checked whenever the function is traced, as by `checked`.
+    Each combination of argument structure (including the robot's topology), shapes and dtypes has its own program, which is
+    cached for the life of the process. Floats are inputs; integers, strings and functions are static, and the free variables
+    of a function argument are read at compilation, as with `jax.jit`. Later calls take 30 to 60 us longer than a call of the
+    jitted function. Under a transformation, or if an argument is unhashable, the function is called directly.
     """
     function = checked(function)
     names = tuple(inspect.signature(function).parameters)
@@ -86,15 +75,7 @@ def compiled(function: F) -> F:
 
 
 def checked(function: F) -> F:
-    """Compare the shapes of array arguments with their annotations before the function runs.
-
-    The sizes n, nq and nv are those of the argument that is a `Chain`; other names must have the same size in all arguments.
-    Annotations that admit something else than arrays, or any number of axes, are checked only as far as they say.
-
-    Raises:
-        ModelError: an argument has a wrong shape, or is no array; the message names the argument, and gives both shapes and the
-            remedy. Functions in the folders `trajectory` and `control` raise TrajectoryError and ControlError.
-    """
+    """Compare the shapes of array arguments with their annotations before the function runs; n, nq and nv are the chain's."""
     signature = inspect.signature(function)
     forms = {name: _forms(parameter.annotation) for name, parameter in signature.parameters.items()}
     forms = {name: form for name, form in forms.items() if form[0]}
@@ -119,10 +100,7 @@ _Form = tuple[str, ...]  # sizes and names of the axes
 
 
 def _forms(annotation: Any) -> tuple[list[_Form], bool]:
-    """The shapes that an annotation admits, and whether it admits nothing but arrays and numbers.
-
-    There are none if the annotation does not give the number of axes.
-    """
+    """The shapes that an annotation admits (none if it leaves the number of axes open), and whether it admits only arrays."""
     choices = [x for x in typing.get_args(annotation) if x is not type(None)] or [annotation]
     arrays = [x for x in choices if isinstance(x, type) and issubclass(x, AbstractArray)]
     forms = [tuple(x.dim_str.split()) for x in arrays]
@@ -175,10 +153,7 @@ def _spelled(form: _Form, sizes: tuple[int | None, ...]) -> str:
 
 @functools.cache
 def _compiles_quickly() -> bool:
-    """True on the CPU, unless the user has set an optimisation level for XLA.
-
-    On the CPU, level 3 (XLA's default) takes up to a third longer to compile than level 2, for equally fast programs.
-    """
+    """True on the CPU, where level 2 compiles in up to a third less time than 3, unless the user has set a level for XLA."""
     return jax.default_backend() == "cpu" and LEVEL not in os.environ.get("XLA_FLAGS", "")
 
 
@@ -196,10 +171,7 @@ def _varies(leaf: Any) -> bool:
 
 
 def any_axis_types(function: F) -> F:
-    """Wrap a function of one state so that JAX chooses its sharding automatically on a mesh with explicit axes.
-
-    Explicit sharding supports neither scatters nor the concatenation or stacking of literals with rows of a batch.
-    """
+    """Wrap a function so that JAX chooses its sharding; explicit sharding supports neither scatters nor stacked literals."""
 
     names = inspect.signature(function)
 

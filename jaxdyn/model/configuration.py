@@ -1,17 +1,13 @@
 """Configurations: how positions q and velocities v relate to the joints.
 
-The entries of q and v are in the order of the joints:
+The entries of q and v are in the order of the joints, and a small motion dq has the shape of v:
 
 - ordinary joint: one position, one velocity;
 - spherical joint: a unit quaternion (w, x, y, z), and the angular velocity in the body frame;
 - free joint: a point and a unit quaternion (px, py, pz, w, x, y, z), and the angular and linear velocity in the body frame.
 
-A small motion dq has the shape of v.
-
-`place` converts a robot with spherical and free joints to one with ordinary joints only, as the algorithms require. The pose of
-such a joint becomes part of the placement of its first link, and the positions of its three or six ordinary joints are zero:
-local coordinates about the current pose have no singularity, and their rates are the velocities. If a single free joint carries
-all links, its pose becomes part of `base_pose` instead, so that a batch of states shares all link constants.
+The algorithms use local coordinates about the current pose of such a joint, which `place` includes in the placement of its
+first link (or in `base_pose`, if the joint carries all links, so that a batch of states shares all link constants).
 """
 
 import dataclasses
@@ -81,11 +77,8 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
     """Random configuration with uniformly distributed joint positions [rad or m] and orientations.
 
-    Ordinary joints are within their limits, or within +-pi if a limit is infinite; coupled coordinates are within +-1.
-
-    Args:
-        key: key of `jax.random`.
-        size: half the edge length of the cube, centred at the origin, in which free joints are placed [m].
+    Ordinary joints are within their limits, or within +-pi if a limit is infinite; coupled coordinates are within +-1. The
+    origins of free joints are in the cube with edge length 2 `size` [m], centred at the origin.
     """
     where = layout(chain)
     angles, turns, points = jax.random.split(key, 3)
@@ -118,11 +111,10 @@ def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 @compiled
 @any_axis_types
 def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> Float[Array, " nq"]:
-    """The configuration reached from q by the motion dq: q + dq for ordinary joints.
+    """The configuration reached from q by the motion dq, a constant velocity held for unit time: q + dq for ordinary joints.
 
-    The motion dq is a constant velocity held for unit time. Quaternion joints move by the exponential of their body twist:
-    R' = R exp([w]), p' = p + R V(w) v, with the left Jacobian V(w) of exp (Lynch & Park 2017, sec. 3.3.3). Quaternions keep
-    unit length to within rounding. Units of q and dq: [rad or m].
+    Quaternion joints move by the exponential of their body twist: R' = R exp([w]), p' = p + R V(w) v, with the left Jacobian
+    V(w) of exp (Lynch & Park 2017, sec. 3.3.3).
     """
     where = layout(chain)
     if not where.curved:
@@ -135,10 +127,7 @@ def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> 
 
 @any_axis_types
 def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Rate du/dt of the displacement u from a fixed configuration to one that moves with velocity v.
-
-    du/dt = v + [u, v] / 2 + [u, [u, v]] / 12 + O(u^4), where [., .] is the Lie bracket.
-    """
+    """Rate du/dt = v + [u, v] / 2 + [u, [u, v]] / 12 + O(u^4) of the displacement u from a fixed configuration."""
     for joint in layout(chain).curved:
         bracket = joint.bracket(u[joint.columns])
         once = bracket @ v[joint.columns]
@@ -149,10 +138,9 @@ def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) ->
 @compiled
 @any_axis_types
 def difference(chain: Chain, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """The motion dq with integrate(chain, q0, dq) = q1 [rad or m].
+    """The motion dq with integrate(chain, q0, dq) = q1 [rad or m]: q1 - q0 for ordinary joints.
 
-    For ordinary joints, dq is q1 - q0. For quaternion joints, dq is the logarithm of the relative pose, in the body frame
-    at q0.
+    For quaternion joints, dq is the logarithm of the relative pose, in the body frame at q0.
     """
     where = layout(chain)
     if not where.curved:

@@ -40,23 +40,21 @@ def with_transmission(
     coulomb_friction: Values = 0.0,
     coulomb_velocity: Values | None = None,
 ) -> Chain:
-    """Add motors geared to a robot's joints: motor rates = R qd, joint torques = R^T motor torques.
+    """Add motors geared to a robot's joints: motor rates = R qd, joint torques = R^T motor torques (see `Transmission`).
 
-    R^T diag(rotor_inertia) R is added to the mass matrix, and the motor friction R^T f_m(R qd) to the joint friction. Only
-    the spin of rotors about their axes is modelled, which is accurate for large gear ratios (Spong, Hutchinson &
-    Vidyasagar 2020, example 6.1). An existing transmission is replaced; armature and joint friction are unchanged. If values
-    are traced by JAX, only shapes are checked.
+    An existing transmission is replaced; armature and joint friction are unchanged. If values are traced by JAX, only shapes
+    are checked.
 
     Args:
         gear_ratio: motor revolutions per joint revolution ([rad/m] for prismatic joints), one value or one per joint;
             negative if motor and joint rotate in opposite directions. Every joint that is not part of a spherical or free
             joint has one motor.
         matrix: R, (motors, n), instead of `gear_ratio`. It has one column per joint, even if coordinates are coupled.
-        rotor_inertia: inertia J_m of each rotor about its axis, one value or one per motor [kg m^2].
+        rotor_inertia: inertia J_m of each rotor about its axis [kg m^2].
         viscous_friction: viscous coefficient at each motor, in terms of motor speed [N m s/rad].
         coulomb_friction: Coulomb friction at each motor [N m].
-        coulomb_velocity: motor speed v_c in the smoothed sign tanh(speed / v_c) of Coulomb friction, at which the friction
-            reaches 76 % of its final value [rad/s]; by default 0.02 times the largest absolute ratio in the motor's row.
+        coulomb_velocity: motor speed v_c in the smoothed sign tanh(speed / v_c) [rad/s]; by default 0.02 times the largest
+            absolute ratio in the motor's row.
 
     Raises:
         ModelError: both or neither of gear_ratio and matrix are passed; a shape is wrong; a value is NaN; a motor drives
@@ -104,12 +102,11 @@ def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Seq
     """Describe a robot in new coordinates y: current coordinates = matrix @ y + offset.
 
     The current coordinates are the joint positions or, if the robot has a coupling, its coordinates: couplings compose.
-    Generalised forces are multiplied by matrix^T, and the mass matrix M becomes matrix^T M matrix. With mimic joints,
-    there are fewer coordinates than joints; with absolute or motor angles, the number of coordinates is unchanged.
+    Generalised forces are multiplied by matrix^T, and the mass matrix M becomes matrix^T M matrix.
 
     Args:
         matrix: (nv, coordinates), of full column rank.
-        offset: current coordinates at y = 0, one value or one per current coordinate [rad or m].
+        offset: current coordinates at y = 0 [rad or m].
         names: names of the new coordinates.
 
     Raises:
@@ -178,16 +175,16 @@ class ElasticJoints(eqx.Module):
         J thetadd = gear_ratio tau_m - B thetad - torque on the joint
 
     with J = gear_ratio^2 rotor_inertia and B = gear_ratio^2 rotor_friction. Only the spin of rotors about their axes is
-    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020). The mass matrix is therefore block-diagonal: M(q)
+    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so the mass matrix is block-diagonal: M(q)
     for the links and diag(J) for the rotors. Create an instance with `elastic_joints`.
 
     Attributes:
-        stiffness: stiffness K of the spring [N m/rad].
-        damping: damping coefficient D of the damper parallel to the spring [N m s/rad].
+        stiffness: K [N m/rad].
+        damping: D [N m s/rad].
         rest: q - theta at zero spring torque [rad].
         gear_ratio: rotor revolutions per joint revolution.
         rotor_inertia: inertia of the rotor about its axis [kg m^2].
-        rotor_friction: viscous friction coefficient of the rotor, with respect to rotor speed [N m s/rad].
+        rotor_friction: viscous friction coefficient with respect to rotor speed [N m s/rad].
     """
 
     stiffness: Float[Array, " m"]
@@ -218,10 +215,7 @@ def elastic_joints(
     gear_ratio: Values = 1.0,
     rotor_friction: Values = 0.0,
 ) -> ElasticJoints:
-    """Create elastic joints for a chain, and check their values.
-
-    The arguments are the attributes of `ElasticJoints`, each as one value for all joints or one value per joint. The chain's
-    armature must not include the rotor inertias.
+    """Create `ElasticJoints` for a chain, whose armature must not include the rotor inertias, and check the values.
 
     Raises:
         ModelError: the chain has a transmission, whose rotors are rigidly coupled to the joints; a shape is wrong or a value
@@ -251,20 +245,15 @@ def elastic_joints(
 def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
     """Combine a chain and its elastic joints into one chain, with the link and rotor angles (q, theta) as coordinates [rad].
 
-    In the new chain:
+    Each spring is a joint with position q - theta that carries a massless link. A `Coupling` maps (q, theta) to the joint
+    positions, and a `Transmission` represents the rotors, at the motor rates gear_ratio thetad. The mass matrix has the
+    diagonal blocks M(q) and diag(J).
 
-    - Each spring is a joint with position q - theta, which carries a massless link. A `Coupling` maps (q, theta) to the joint
-      positions.
-    - The rotors form a `Transmission`, whose matrix subtracts the spring rates qd - thetad from the link rates qd, so that the
-      motor rates are gear_ratio thetad.
-    - The generalised forces are those on the link coordinates, followed by gear_ratio times the motor torques (see
-      `joint_torques_from_motors`).
-    - The mass matrix has the diagonal blocks M(q) and diag(J), with the reflected rotor inertias J.
-    - `spring_energy` and `spring_force` include the elastic joints, and `friction_force` includes their damping and the rotor
-      friction.
-    - The leaves of `elastic` become leaves of the chain, so results can be differentiated with respect to them.
+    The generalised forces are those on the link coordinates, followed by gear_ratio times the motor torques (see
+    `joint_torques_from_motors`). `spring_energy` and `spring_force` include the elastic joints, and `friction_force` includes
+    their damping and the rotor friction. The leaves of `elastic` become leaves of the chain, for derivatives.
 
-    To simulate the chain with `rollout`, use time steps below about 2 sqrt(J / K), with the stiffness K. In inner loops, prefer
+    To simulate the chain with `rollout`, use time steps below about 2 sqrt(J / K). In inner loops, prefer
     `elastic_forward_dynamics`, which avoids the massless links.
 
     Raises:
@@ -312,10 +301,7 @@ def _drag(viscous: Float[Array, " m"]) -> Friction:
 
 @functools.lru_cache(maxsize=64)
 def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology:
-    """The topology with a spring link for each coordinate in `columns`.
-
-    The spring links are appended in series to the last link, so that serial chains remain serial.
-    """
+    """The topology with a spring link for each coordinate in `columns`, in series after the last link."""
     n = len(topology.joint_names)
     names = topology.coordinate_names
     if names is None:

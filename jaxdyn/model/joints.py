@@ -1,23 +1,17 @@
 """Joints: their coordinates, and the pose of a link at its joint position.
 
-Every link moves by one screw joint with one degree of freedom. A joint with several degrees of freedom consists of several
-links without mass between them; `Topology.compound_joints` names its type. A new type whose positions are those of its links
-is one class in this file, entered in `JOINT_TYPES`, and a line in each reader of a file format that has such a joint. A new
-`curved` type also needs a chart, and a name in the files that `io.model_file` and `io.mjcf_write` write.
+Every link moves by one screw joint. A joint with several degrees of freedom consists of several links without mass between
+them; its type is a class in `JOINT_TYPES`, and a `curved` type also needs a chart and a name in the model files.
 
 The pose of a link is given by one formula for revolute, prismatic and helical joints. Let A = (w, v) be the joint screw in
-the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. Grouping the terms of the pose
-T(q) = M exp([A] q) (Lynch & Park 2017, sec. 3.3.3) by their dependence on q gives its rotation and position
+the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. The pose T(q) = M exp([A] q) (Lynch &
+Park 2017, sec. 3.3.3) has the rotation and position
 
-    R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d
-
-with the constants
-
+    R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d,
     b = R_0 [w],  c = -R_0 [w]^2,  a = R_0 - c,
     p_a = p_0 + R_0 r - a r,  p_b = -b r,  p_c = -c r,  p_d = R_0 (v + w x r).
 
-Here r = w x v is the offset of the axis from the origin, and p_d the translation along the axis per unit of q. Prismatic
-joints have w = 0.
+Here r = w x v is the offset of the axis from the origin. Prismatic joints have w = 0.
 """
 
 import dataclasses
@@ -43,10 +37,9 @@ from .tree import ancestor_mask
 class Joint:
     """A joint with one degree of freedom (or one coordinate of coupled joints), and the base class of all others.
 
-    The positions of most joints form a vector x with dx/dt = v, and are the joint positions of its links. Those of a
-    `curved` joint do not. Its links have local coordinates u about the pose at x, with u = 0 and du/dt = v there; elsewhere,
-    du/dt = B(u)^-1 v, so that dv/dt = d2u/dt2 + g(v). The g(v) are `rate_terms`, and depend on the order of the links'
-    screws S_j: g(v) = sum_{j<k} [S_j, S_k] v_j v_k.
+    The positions of most joints form a vector x with dx/dt = v. Those of a `curved` joint do not: its links have local
+    coordinates u about the pose at x, with u = 0 and du/dt = v there, and dv/dt = d2u/dt2 + g(v). The `rate_terms` g(v)
+    depend on the order of the links' screws S_j: g(v) = sum_{j<k} [S_j, S_k] v_j v_k.
 
     Attributes:
         name: the name in the robot's description.
@@ -176,10 +169,7 @@ class Spherical(Joint):
 
 
 class Free(Spherical):
-    """A floating base: a point and a unit quaternion (px, py, pz, w, x, y, z), and the twist (w, v) in body axes.
-
-    The acceleration of the local coordinates of its origin differs from dv/dt by w x v.
-    """
+    """A floating base: a point and a unit quaternion (px, py, pz, w, x, y, z), and the twist (w, v) in body axes."""
 
     kind = "free"
     parts = ("_wx", "_wy", "_wz", "_vx", "_vy", "_vz")
@@ -225,10 +215,7 @@ class Free(Spherical):
 
 
 class Planar(Joint):
-    """Motion in a plane: two slides along perpendicular axes a and b, and a turn about a x b through the link's origin.
-
-    The positions are (x, y, angle) and the velocities their rates, in axes of the joint's placement, not of the body.
-    """
+    """Two perpendicular slides and a turn: positions (x, y, angle), and their rates in axes of the joint's placement."""
 
     kind = "planar"
     parts = ("_x", "_y", "")
@@ -290,12 +277,7 @@ def link_rows(
     screw: Float[ArrayLike, "n 6 *#lanes"],
     inertia: Float[ArrayLike, "n 10 *#lanes"],
 ) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
-    """Constants of all links, one row per link: 39 pose coefficients, 6 entries of the screw and 10 inertial parameters.
-
-    If the robot's leaves are concrete, the rows are computed with NumPy: nothing is compiled, and a program that closes over
-    the robot contains them as constants. The 55 columns are separate arrays if the robots in a batch differ or the chain has
-    more than `LONG` links, since a single array would then be large.
-    """
+    """Constants of all links, in 55 columns (separate arrays if large): pose coefficients, screw, inertial parameters."""
     leaves = rotation, translation, screw, inertia
     return _rows(np, *map(np.asarray, leaves)) if all(map(_is_known, leaves)) else _rows(jnp, *leaves)
 
@@ -346,10 +328,7 @@ def _apply(a: Any, b: Any) -> Any:
 
 
 def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
-    """Evaluate a link at joint position q from its row of `link_rows`.
-
-    The caller computes sin(q) and cos(q) of all joints at once, before the sweep.
-    """
+    """Evaluate a link at joint position q, with its sine and cosine, from its row of `link_rows`."""
     x = [row[i] for i in range(COEFFICIENTS + 16)]
     rotation = tuple(x[i] + sin * x[9 + i] + cos * x[18 + i] for i in range(9))
     translation = tuple(x[27 + i] + sin * x[30 + i] + cos * x[33 + i] + q * x[36 + i] for i in range(3))

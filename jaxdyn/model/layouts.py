@@ -7,14 +7,13 @@ The layouts of jaxdyn, MuJoCo and Pinocchio differ in the order of quaternion co
     MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in world axes, angular velocity in body axes
     Pinocchio  quaternion (x, y, z, w); free joint (v, w): linear and angular velocity in body axes
 
-R is the rotation of the body in the world. In MuJoCo, the linear acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v).
-Forces are conjugate to the velocities, so the power is the same in all layouts. Joints with one degree of freedom have the
-same values in all layouts, except that Pinocchio represents the position of a continuous joint by (cos q, sin q).
+R is the rotation of the body in the world. Forces are conjugate to the velocities, so the power is the same in all layouts.
+Pinocchio represents the position of a continuous joint by (cos q, sin q), and that of a planar joint by (x, y, cos, sin).
 
-If the other program orders the joints differently, pass its joint names as `names`. A joint with several degrees of freedom
-has the name used in the model file: J if the chain's joints are J_wx, J_wy, ... Planar, universal and cylindrical joints are
-several joints in MuJoCo, and one joint in Pinocchio unless `names` contains their parts. Pinocchio's planar joint has the
-position (x, y, cos, sin), and its velocity is in the axes of the body.
+If the other program orders the joints differently, pass its joint names as `names`; by default, they are those of the chain.
+A joint with several degrees of freedom has the name used in the model file: J if the chain's joints are J_wx, J_wy, ...
+Planar, universal and cylindrical joints are several joints in MuJoCo, and one joint in Pinocchio unless `names` contains
+their parts. Every function raises a `ModelError` if the names are not those of the joints.
 """
 
 from collections.abc import Sequence
@@ -36,14 +35,7 @@ Names = Sequence[str] | None
 def to_mujoco_state(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Convert a state (q, v) to MuJoCo's (qpos, qvel) [rad or m, rad/s or m/s].
-
-    Args:
-        names: joint names in MuJoCo's order; by default, those of the chain in its own order.
-
-    Raises:
-        ModelError: the names are not those of the chain's joints, or a shape is wrong.
-    """
+    """Convert a state (q, v) to MuJoCo's (qpos, qvel)."""
     joints = _ordered(chain, names)
     qpos = jnp.concatenate([q[j.entries] for j in joints])
     return qpos, jnp.concatenate([_to_world(j, q, v[j.columns]) for j in joints])
@@ -53,10 +45,7 @@ def to_mujoco_state(
 def from_mujoco_state(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Convert MuJoCo's (qpos, qvel) to a state (q, v) [rad or m, rad/s or m/s]: the inverse of `to_mujoco_state`.
-
-    For `names` and the errors raised, see `to_mujoco_state`.
-    """
+    """Convert MuJoCo's (qpos, qvel) to a state (q, v): the inverse of `to_mujoco_state`."""
     joints = _ordered(chain, names)
     q = _put(joints, _parts(joints, qpos, True))
     return q, _put(joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qvel), strict=True)])
@@ -69,7 +58,6 @@ def to_mujoco_acceleration(
     """Convert an acceleration a = dv/dt to MuJoCo's qacc [rad/s^2 or m/s^2].
 
     For a free joint, the linear part a_v becomes R (a_v + w x v), with the rotation R of the body and its twist (w, v).
-    For `names` and the errors raised, see `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, a[j.columns] + _turning(j, v)) for j in _ordered(chain, names)])
 
@@ -78,10 +66,7 @@ def to_mujoco_acceleration(
 def from_mujoco_acceleration(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], qacc: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """Convert MuJoCo's qacc to an acceleration dv/dt [rad/s^2 or m/s^2]: the inverse of `to_mujoco_acceleration`.
-
-    The state (qpos, qvel) is also in MuJoCo's layout. For `names` and the errors raised, see `to_mujoco_state`.
-    """
+    """Convert MuJoCo's qacc to an acceleration dv/dt in the state (qpos, qvel): the inverse of `to_mujoco_acceleration`."""
     joints = _ordered(chain, names)
     q, v = from_mujoco_state(chain, qpos, qvel, names)
     parts = [_to_body(j, q, x) - _turning(j, v) for j, x in zip(joints, _parts(joints, qacc), strict=True)]
@@ -92,11 +77,7 @@ def from_mujoco_acceleration(
 def to_mujoco_force(
     chain: Chain, q: Float[Array, " nq"], tau: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """Convert a generalised force tau to MuJoCo's qfrc, which has the same power [N m or N].
-
-    For a free joint, the wrench (n, f) becomes (R f, n), with the rotation R of the body. For `names` and the errors raised,
-    see `to_mujoco_state`.
-    """
+    """Convert a generalised force tau to MuJoCo's qfrc. For a free joint, the wrench (n, f) becomes (R f, n)."""
     return jnp.concatenate([_to_world(j, q, tau[j.columns]) for j in _ordered(chain, names)])
 
 
@@ -104,10 +85,7 @@ def to_mujoco_force(
 def from_mujoco_force(
     chain: Chain, qpos: Float[Array, " nq"], qfrc: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """Convert MuJoCo's qfrc to a generalised force tau [N m or N]: the inverse of `to_mujoco_force`.
-
-    The position qpos is also in MuJoCo's layout. For `names` and the errors raised, see `to_mujoco_state`.
-    """
+    """Convert MuJoCo's qfrc at the position qpos to a generalised force tau: the inverse of `to_mujoco_force`."""
     joints = _ordered(chain, names)
     q = _put(joints, _parts(joints, qpos, True))
     return _put(joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qfrc), strict=True)])
@@ -121,15 +99,11 @@ def to_pinocchio_state(
     names: Names = None,
     continuous: Sequence[str] = (),
 ) -> tuple[Float[Array, " pinocchio_nq"], Float[Array, " nv"]]:
-    """Convert a state (q, v) to Pinocchio's layout [rad or m, rad/s or m/s].
+    """Convert a state (q, v) to Pinocchio's layout.
 
     Args:
-        names: joint names in Pinocchio's order (`model.names[1:]`); by default, those of the chain in its own order.
-        continuous: names of the joints that Pinocchio represents by (cos q, sin q), which have the type "continuous" in a
-            URDF.
-
-    Raises:
-        ModelError: the names are not those of the chain's joints, `continuous` contains another name, or a shape is wrong.
+        names: joint names in Pinocchio's order (`model.names[1:]`).
+        continuous: names of the joints that have the type "continuous" in a URDF, which Pinocchio represents by (cos q, sin q).
     """
     joints = _ordered(chain, names, compound=True)
     circles = _circles(joints, continuous)
@@ -148,11 +122,7 @@ def from_pinocchio_state(
     names: Names = None,
     continuous: Sequence[str] = (),
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Convert a state (q, v) from Pinocchio's layout [rad or m, rad/s or m/s]: the inverse of `to_pinocchio_state`.
-
-    Angles of continuous joints are returned between -pi and pi. For `names`, `continuous` and the errors raised, see
-    `to_pinocchio_state`.
-    """
+    """Convert a state from Pinocchio's layout, with continuous joints in [-pi, pi]: the inverse of `to_pinocchio_state`."""
     joints = _ordered(chain, names, compound=True)
     circles = _circles(joints, continuous)
     sizes = [len(j.positions) + (j.name in circles or isinstance(j, Planar)) for j in joints]
@@ -166,12 +136,10 @@ def from_pinocchio_state(
 
 @checked
 def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
-    """Convert a velocity, an acceleration or a generalised force to Pinocchio's layout.
-
-    The conversion is the same for all three, and units are unchanged. For `names`, see `to_pinocchio_state`.
+    """Convert a velocity, an acceleration or a generalised force to Pinocchio's layout; units are unchanged.
 
     Raises:
-        ModelError: as for `to_pinocchio_state`, or the robot has a planar joint, whose conversion depends on its position.
+        ModelError: the names are wrong, or the robot has a planar joint, whose conversion depends on its position.
     """
     joints = _of_any_position(_ordered(chain, names, compound=True))
     return jnp.concatenate([_swapped(j, x[j.columns]) for j in joints])
@@ -179,10 +147,7 @@ def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = Non
 
 @checked
 def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
-    """Convert a velocity, an acceleration or a generalised force from Pinocchio's layout.
-
-    This is the inverse of `to_pinocchio_vector`. For `names` and the errors raised, see `to_pinocchio_state`.
-    """
+    """Convert a velocity, an acceleration or a force from Pinocchio's layout: the inverse of `to_pinocchio_vector`."""
     joints = _of_any_position(_ordered(chain, names, compound=True))
     return _put(joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
 

@@ -25,12 +25,11 @@ class FrameConstraint(eqx.Module):
 
     The constrained frames a and b have the fixed poses P in `frame` and P_b in `other`, and hence the world poses
     T_a = T_frame P and T_b = T_other P_b. With E = T_b^-1 T_a, the residual is (log R_E, p_E) [rad, m], the rotation vector
-    and position of a relative to b, in the axes of b. Only the components in `rows` are constrained. Create a constraint with
-    `point_constraint` or `pose_constraint`.
+    and position of a relative to b, in the axes of b. Create a constraint with `point_constraint` or `pose_constraint`.
 
     Attributes:
-        pose: P, the pose of the constrained frame a in `frame` [m].
-        other_pose: P_b, the pose of the constrained frame b in `other`, or in the world [m].
+        pose: P [m].
+        other_pose: P_b [m].
         frame: link or frame of the robot; the chain's tip if None.
         other: link or frame with which `frame` coincides; the world if None.
         rows: indices of the constrained components in (rx, ry, rz, x, y, z), counted from 0.
@@ -46,8 +45,7 @@ class FrameConstraint(eqx.Module):
 class FunctionConstraint(eqx.Module):
     """Constraint phi(chain, q, parameters) = 0, where phi is a differentiable user-defined function that returns a vector.
 
-    Results can be differentiated with respect to the pytree `parameters`. Pass the same `function` in every call, since a new
-    object makes jitted functions recompile.
+    `parameters` is a pytree of inputs. Pass the same `function` in every call: jitted functions recompile for a new object.
     """
 
     parameters: Any
@@ -57,15 +55,10 @@ class FunctionConstraint(eqx.Module):
 class PfaffianConstraint(eqx.Module):
     """Velocity constraint A(chain, q, parameters) qd = 0, in general nonholonomic, as for rolling contact or a knife edge.
 
-    In constrained dynamics, A takes the place of the Jacobian J of a holonomic constraint, and dA/dt that of dJ/dt. Positions
-    are not constrained:
-
-    - `constraint_residual` is 0;
-    - `project_configuration` moves only in directions that satisfy the constraint;
-    - `project_velocity` enforces and `constrained_rollout` maintains A qd = 0;
-    - stabilisation acts only on velocities.
-
-    `function` is A, which returns an (m, nv) matrix; it and `parameters` are those of `FunctionConstraint`.
+    In constrained dynamics, the matrix A (m, nv) takes the place of the Jacobian J of a holonomic constraint, and dA/dt that of
+    dJ/dt. Positions are not constrained: `constraint_residual` is 0, `project_configuration` moves only in directions that
+    satisfy the constraint, and stabilisation acts only on velocities. `project_velocity` and `constrained_rollout` enforce
+    A qd = 0.
     """
 
     parameters: Any
@@ -84,11 +77,11 @@ def point_constraint(
     other_point: Values = (0.0, 0.0, 0.0),
     axes: str = "xyz",
 ) -> FrameConstraint:
-    """Constraint that a point of one frame coincides with a point of another frame or of the world.
-
-    Examples are a pin, a ball joint and a point foot. If None, `frame` is the chain's tip, and `other` the world.
+    """Constraint that a point of one frame coincides with a point of another frame or of the world: a pin, a ball joint.
 
     Args:
+        frame: the first frame; the chain's tip if None.
+        other: the second frame; the world if None.
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
         axes: the constrained axes of `other`. For a planar loop, pass the two axes of the plane of motion ("xz" if the joints
@@ -110,14 +103,13 @@ def pose_constraint(
     other_pose: Values | None = None,
     rows: str = "rx ry rz x y z",
 ) -> FrameConstraint:
-    """Constraint that one frame coincides with another frame, or with a frame fixed in the world.
-
-    Examples are a weld, a flat foot on the ground and a hand on a handle. If None, `frame` is the chain's tip, and `other` the
-    world.
+    """Constraint that one frame coincides with another frame, or with a frame fixed in the world: a weld, a flat foot.
 
     Args:
-        pose: 4x4 pose of the constrained frame in `frame` [m]; the identity if None.
-        other_pose: 4x4 pose of the other constrained frame in `other`, or in the world [m]; the identity if None.
+        frame: the first frame; the chain's tip if None.
+        other: the second frame; the world if None.
+        pose: 4x4 pose of the constrained frame in `frame` [m].
+        other_pose: 4x4 pose of the other constrained frame in `other`, or in the world [m].
         rows: the constrained components among rx, ry, rz (rotation) and x, y, z (position), in the axes of `other_pose`.
 
     Raises:
@@ -147,11 +139,7 @@ def listed(constraints: Constraints) -> tuple[Constraint, ...]:
 
 
 def coordinate_columns(chain: Chain, chosen: Sequence[str | int]) -> np.ndarray:
-    """Indices in v of coordinates that are specified by name (for one-degree-of-freedom joints) or by index.
-
-    Raises:
-        ModelError: a coordinate is unknown or repeated.
-    """
+    """Indices in v of distinct coordinates that are specified by name (for one-degree-of-freedom joints) or by index."""
     names = chain.topology.coordinate_names or (chain.joint_names if chain.coupling is None else ())
     columns = []
     for which in chosen:
@@ -176,12 +164,10 @@ def with_moving_base_point(chain: Chain) -> Chain:
     matrix becomes [[m eye(3), m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass. The
     first three generalised forces are the components of the force that supports the base [N].
 
-    The third massless link takes the name of the base; the mass of the base is not included. Only the rotation of
-    `base_pose` is retained, since the new coordinates replace its translation.
+    The third massless link takes the name of the base, whose mass is not included. Of `base_pose`, only the rotation remains.
 
     Raises:
-        ModelError: the robot has a free joint, so its base already moves, or a joint, link or frame with one of the new
-            names.
+        ModelError: the robot has a free joint, or a joint, link or frame with one of the new names.
     """
     old = chain.topology
     if old.is_floating:

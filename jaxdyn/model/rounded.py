@@ -1,8 +1,7 @@
 """Rounded numbers in robot descriptions: the geometry for which angles and axes such as 1.5708 and 0.7071 stand.
 
-An arm whose axes are parallel has fewer base parameters than one whose axes differ by 4e-6 rad, which is all that a file
-with 1.5708 for pi/2 can say. Torques are computed with the numbers in the file, as other readers do; only the number of
-base parameters is decided with those for which they stand, if the digits in the file allow both.
+An arm whose axes are parallel has fewer base parameters than one whose axes differ by 4e-6 rad, as in a file with 1.5708
+for pi/2. The exact numbers decide only the number of base parameters; torques are computed with the numbers in the file.
 """
 
 import dataclasses
@@ -48,10 +47,7 @@ def stands_for(number: float, exact: float) -> bool:
 
 
 def meant_angle(angle: float) -> float:
-    """The multiple of half a degree (of 15 degrees, with fewer than four decimals) for which an angle [rad] stands, if any.
-
-    The angle may differ from the rounded one by quarter turns. Without such a multiple, it is the angle itself.
-    """
+    """The multiple of half a degree (15 degrees below four decimals), plus quarter turns, for which an angle stands, if any."""
     turned = _meant_turn(angle)
     return _meant_decimal(angle) if turned is None else turned
 
@@ -84,11 +80,7 @@ def meant_unit(numbers: Sequence[float] | Float[np.ndarray, " k"]) -> Float[np.n
 
 
 def meant_rotation(quaternion: Float[np.ndarray, "4"]) -> Float[np.ndarray, "3 3"]:
-    """The rotation for which a normalised quaternion (w, x, y, z) stands, if it was given with few digits.
-
-    The numbers in the file are recovered from the quaternion: they are the short decimals that reproduce it, as its
-    components, its Euler angles about x, y, z, or roll, pitch and yaw.
-    """
+    """The rotation for which a unit quaternion (w, x, y, z) stands if its components or Euler angles were short decimals."""
     whole = rotation_from_quaternion(quaternion)
     written = written_unit(quaternion)
     if written is None:
@@ -109,10 +101,7 @@ def written_unit(unit: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"] | Non
 
 
 def _meant_turn(angle: float, tolerance: float = 1e-10) -> float | None:
-    """The angle for which an angle stands that differs by quarter turns from a short decimal, as -3.673e-6 from 1.5708.
-
-    None if there is no such decimal within the tolerance [rad].
-    """
+    """The angle for which an angle stands that is a short decimal plus quarter turns, as -3.673e-6 from 1.5708; or None."""
     for quarters in (0, -1, 1, -2, 2, -3, 3):
         turned = angle + quarters * np.pi / 2
         for places in range(LEAST_PLACES, 7):
@@ -157,10 +146,7 @@ def with_unrounded(
 
 
 def unrounded(chain: Chain) -> Chain:
-    """A chain with the geometry for which the rounded numbers of its description stand, in double precision.
-
-    It is the chain itself if no number was rounded, or if its geometry was changed since by more than the rounding.
-    """
+    """The chain with its geometry before rounding, in double precision; the chain itself if nothing was rounded."""
     topology = chain.topology
     if len(topology.unrounded) != chain.n or chain.rotation.ndim != 3:
         return chain

@@ -17,12 +17,7 @@ def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
 
 
 class Trunks(NamedTuple):
-    """The links before a robot branches: from every link at the base, the links up to the first one without a single child.
-
-    Attributes:
-        before: True for the links of a trunk, except the last one.
-        beyond: True for links outside the trunks.
-    """
+    """The links before a robot branches, except the last one of each trunk (`before`), and those outside trunks (`beyond`)."""
 
     before: np.ndarray
     beyond: np.ndarray
@@ -39,13 +34,7 @@ def trunks_of(parents: tuple[int, ...]) -> Trunks:
 
 
 class Place(NamedTuple):
-    """For each link of a walk, where it reads the state of its parent and where it stores its own.
-
-    Attributes:
-        source: register from which the link reads its parent's state; -1 if it starts no branch, or starts one at the base.
-        register: register in which a branching link stores its state; -1 for other links.
-        from_base: True if the link starts a branch at the base; False for the first link.
-    """
+    """The registers that each link of a walk reads (`source`) and writes (-1: none), and which links start at the base."""
 
     source: np.ndarray
     register: np.ndarray
@@ -56,17 +45,13 @@ class Place(NamedTuple):
 class Walk:
     """A depth-first order of a tree's links, with registers for the states of branching links.
 
-    A link starts a branch if its parent is not the previously visited link. The parent is then the base or a branching link,
-    whose state remains in a register until its last child is visited. Registers are reused as soon as they are free, so few
-    are needed: one or two for a humanoid. A link may store its state in the register from which it reads its parent's, since
-    every step of a sweep reads before it writes.
+    A branching link keeps its state in a register until its last child is visited; registers are then reused, so few are
+    needed: one or two for a humanoid. Every step of a sweep reads before it writes.
 
     Attributes:
         order: the links in the order of the walk; None if this is 0, 1, 2, ...
         back: position of each link in the walk; None if `order` is None.
         parents: position of each link's parent in the walk (-1 for the base), in the order of the walk.
-        registers: number of registers.
-        place: where each link reads and stores states, in the order of the walk.
     """
 
     order: np.ndarray | None
@@ -123,11 +108,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
 
 
 def _preorder(parents: tuple[int, ...]) -> list[int]:
-    """Depth-first order of the links; branches are in index order unless another order needs fewer registers.
-
-    The register of a branching link is released when its last branch starts, so the branch that needs the most registers is
-    visited last.
-    """
+    """Depth-first order of the links in which the branch that needs the most registers comes last, if that saves registers."""
     children: dict[int, list[int]] = {}
     for link, parent in enumerate(parents):
         children.setdefault(parent, []).append(link)

@@ -1,8 +1,7 @@
 """Vectors and matrices as tuples of scalars: NumPy, JAX or SymPy scalars, or arrays of them over a batch.
 
-The recursions over links consist of such tuples. In a scan over links, storing the components of each 3-vector in separate
-arrays lets XLA fuse an entire step into a few unit-stride loops over the batch. docs/design.md compares the
-speed with that of packed vectors.
+Separate arrays for the components let XLA fuse an entire step of a scan over links into a few unit-stride loops over the
+batch; docs/design.md compares the speed with that of packed vectors.
 
 - `Vec` is (x, y, z).
 - `Mat` contains the nine entries of a matrix in row-major order.
@@ -97,10 +96,7 @@ def skew_times(p: Sequence[Component], m: Mat) -> Mat:
 
 
 def move_wrench(r: Mat, p: Sequence[Component], wrench: Sequence[Component]) -> tuple[Component, ...]:
-    """Transform a wrench (n, f) from frame b to frame a.
-
-    The result is (R n + p x R f, R f), where (R, p) is the pose of frame b in frame a.
-    """
+    """The wrench (R n + p x R f, R f) in frame a of (n, f) in frame b, whose pose in frame a is (R, p)."""
     force = rotate(r, wrench[3:])
     return (*add(rotate(r, wrench[:3]), cross(p, force)), *force)
 
@@ -136,10 +132,6 @@ def unstack(x: Array) -> tuple[Array, ...]:
 
 
 def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
-    """Return `count` zeros with the type and batch axes that the given arrays have in common.
-
-    In the first group of arrays, axis 0 holds the components of vectors; in the second, axes 0 and 1 hold those of
-    matrices; and so on. The remaining axes are batch axes (lanes).
-    """
+    """Return `count` zeros with the type and batch axes that the arrays have in common after 1, 2, ... component axes per group."""
     firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
     return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count

@@ -28,10 +28,7 @@ def inertia_tensor(pi: Any, xp: ModuleType = np) -> Any:
 
 
 def second_moment(pi: Ten) -> Matrix:
-    """Second moment of mass about the frame's origin [kg m^2], from the ten inertial parameters.
-
-    For the inertia I_o about the origin, the second moment is S = (tr(I_o) / 2) eye(3) - I_o.
-    """
+    """Second moment of mass S = (tr(I_o) / 2) eye(3) - I_o about the frame's origin [kg m^2]."""
     tensor = inertia_tensor(pi)
     return np.trace(tensor) / 2 * np.eye(3) - tensor
 
@@ -60,9 +57,7 @@ def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
 
 
 def move_inertia(pi: Ten, t_ab: Pose) -> Ten:
-    """Transform ten inertial parameters from frame b to frame a, given the pose t_ab = (R, p) of frame b in frame a.
-
-    The first moment of mass and the inertia in frame a are
+    """Transform ten inertial parameters from frame b to frame a, given the pose t_ab = (R, p) of frame b in frame a:
 
         h_a = R h + m p,    I_a = R I R^T + 2 (Rh . p) eye(3) - Rh p^T - p Rh^T + m ((p . p) eye(3) - p p^T).
     """
@@ -117,10 +112,7 @@ def rotation_from_rpy(cosines: Values, sines: Values) -> Matrix:
 
 
 def rpy_of(r: Matrix) -> Float[np.ndarray, "3"]:
-    """Roll, pitch and yaw [rad] of R = Rz(yaw) Ry(pitch) Rx(roll).
-
-    Roll and pitch are computed from the rotation without yaw, so that they are exact also near pitch = +-pi/2.
-    """
+    """Roll, pitch and yaw [rad] of R = Rz(yaw) Ry(pitch) Rx(roll), exact also near pitch = +-pi/2."""
     yaw = np.arctan2(r[1, 0], r[0, 0])
     c, s = np.cos(yaw), np.sin(yaw)
     first, second = c * r[0] + s * r[1], c * r[1] - s * r[0]

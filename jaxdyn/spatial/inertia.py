@@ -34,10 +34,9 @@ MARGIN = 1e-13  # minimum central second moment of mass, relative to the trace o
 def inertial_parameters_from_com(
     mass: Float[Array, ""], com: Float[Array, "3"], inertia: Float[Array, "3 3"]
 ) -> Float[Array, "10"]:
-    """Ten inertial parameters from the mass [kg], the centre of mass c [m] and the inertia I_c about it [kg m^2].
+    """Ten inertial parameters from m [kg], the centre of mass c [m] and the inertia I_c about it, in the same axes [kg m^2].
 
-    c and I_c are expressed in the same frame. By the parallel-axis theorem, I_o = I_c - m [c]^2 is the inertia about the
-    frame's origin.
+    By the parallel-axis theorem, I_o = I_c - m [c]^2 is the inertia about the frame's origin.
     """
     k = skew(com)
     io = inertia - mass * (k @ k)
@@ -47,10 +46,7 @@ def inertial_parameters_from_com(
 def inertial_parameters_to_com(
     pi: Float[Array, "10"],
 ) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3 3"]]:
-    """Mass [kg], centre of mass [m] and inertia about the centre of mass [kg m^2].
-
-    For a massless body, the centre of mass is the frame's origin.
-    """
+    """Mass [kg], centre of mass [m] (zero for a massless body) and inertia about the centre of mass [kg m^2]."""
     mass, h = pi[0], pi[1:4]
     massless = mass == 0
     com = jnp.where(massless, jnp.zeros_like(h), h / jnp.where(massless, jnp.ones_like(mass), mass))
@@ -59,18 +55,14 @@ def inertial_parameters_to_com(
 
 
 def rotational_inertia(pi: Float[Array, "10"]) -> Float[Array, "3 3"]:
-    """The 3x3 inertia [kg m^2] about the frame's origin.
-
-    Its off-diagonal entries are tensor components, Ixy = -sum m x y.
-    """
+    """The 3x3 inertia tensor [kg m^2] about the frame's origin, with off-diagonal entries such as Ixy = -sum m x y."""
     return inertia_tensor(pi, jnp)
 
 
 def spatial_inertia(pi: Float[Array, "10"]) -> Float[Array, "6 6"]:
-    """Spatial inertia G = [[I_o, [h]], [[h]^T, m eye(3)]], with the angular part first.
+    """Spatial inertia G = [[I_o, [h]], [[h]^T, m eye(3)]], with the angular part first and h = m c.
 
-    G consists of the inertia I_o about the frame's origin [kg m^2], the first moment of mass h = m c [kg m] and the mass m
-    [kg]. For a twist V = (w, v), the momentum (l, p) is G V, and the kinetic energy is V^T G V / 2.
+    For a twist V = (w, v), the momentum (l, p) is G V, and the kinetic energy is V^T G V / 2.
     """
     pi = jnp.asarray(pi)
     k = skew(pi[1:4])
@@ -83,10 +75,7 @@ def inertial_parameters_from_spatial(g: Float[Array, "6 6"]) -> Float[Array, "10
 
 
 def transform_inertial_parameters(t_ab: Float[Array, "4 4"], pi_b: Float[Array, "10"]) -> Float[Array, "10"]:
-    """Transform the ten inertial parameters of a body from frame b to frame a.
-
-    `t_ab` is the pose of frame b in frame a [m]. The spatial inertias are related by G_a = Ad_{T_ba}^T G_b Ad_{T_ba}.
-    """
+    """Ten parameters in frame a from those in frame b, whose pose in a is `t_ab` [m]: G_a = Ad_{T_ba}^T G_b Ad_{T_ba}."""
     x = adjoint(pose_inverse(t_ab))
     return inertial_parameters_from_spatial(x.T @ spatial_inertia(pi_b) @ x)
 
@@ -94,8 +83,8 @@ def transform_inertial_parameters(t_ab: Float[Array, "4 4"], pi_b: Float[Array, 
 def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
     """Pseudo-inertia P = [[S, h], [h^T, m]], with the second moment of mass S = (tr(I_o) / 2) eye(3) - I_o.
 
-    The units of S, h and m are kg m^2, kg m and kg. P is positive semidefinite if and only if a distribution of
-    non-negative mass has these parameters (Wensing, Kim & Slotine 2017).
+    P is positive semidefinite if and only if a distribution of non-negative mass has these parameters (Wensing, Kim & Slotine
+    2017).
     """
     pi = jnp.asarray(pi)
     inertia = rotational_inertia(pi)
@@ -105,20 +94,14 @@ def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
 
 
 def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
-    """Ten inertial parameters of a pseudo-inertia; the inverse of `inertia.pseudo_inertia`.
-
-    The inertia about the frame's origin is I_o = tr(S) eye(3) - S, where S is the second moment of mass.
-    """
+    """Ten inertial parameters of a pseudo-inertia, with I_o = tr(S) eye(3) - S; the inverse of `inertia.pseudo_inertia`."""
     s, h = j[:3, :3], j[:3, 3]
     xx, yy, zz = s[1, 1] + s[2, 2], s[0, 0] + s[2, 2], s[0, 0] + s[1, 1]
     return jnp.stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
 
 
 def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """Convert a gradient g with respect to the ten inertial parameters to one with respect to the pseudo-inertia J.
-
-    The result is the symmetric matrix B with tr(J B) = g . pi for every body.
-    """
+    """The symmetric matrix B with tr(J B) = g . pi, the gradient with respect to J, from the gradient g with respect to pi."""
     m, x, y, z, xx, xy, yy, xz, yz, zz = jnp.asarray(g)
     rows = [
         [yy + zz, -xy / 2, -xz / 2, x / 2],
@@ -150,21 +133,13 @@ def log_cholesky_from_factor(u: Float[Array, "4 4"]) -> Float[Array, "10"]:
 
 
 def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] from log-Cholesky parameters.
-
-    The result is physically consistent for all values of theta.
-    """
+    """Ten inertial parameters from log-Cholesky parameters; they are physically consistent for all values of theta."""
     u = log_cholesky_factor(theta)
     return inertial_parameters_from_pseudo_inertia(u @ u.T)
 
 
 def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
-    """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
-
-    `pi` contains the body's ten inertial parameters [kg, kg m, kg m^2]. This function is the inverse of
-    `log_cholesky_to_inertial_parameters`. To obtain an error message instead of NaN, call `check_consistent` first, outside
-    `jax.jit`.
-    """
+    """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite (see `check_consistent`)."""
     return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))
 
 
@@ -178,12 +153,10 @@ def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]
     """Check that the pseudo-inertia of ten inertial parameters is positive definite, as for any body of positive density.
 
     This check is stricter than that of `make_chain`, since limiting cases such as a point mass, a thin rod or a massless
-    link have no log-Cholesky parameters. The tolerance is relative to the size of the body, so the result does not depend
-    on units. Do not call this function inside `jax.jit`.
+    link have no log-Cholesky parameters. It cannot run inside `jax.jit`.
 
     Raises:
-        ModelError: the pseudo-inertia is not positive definite, or a parameter is not finite. The message names the link
-            and suggests a remedy.
+        ModelError: the pseudo-inertia is not positive definite, or a parameter is not finite.
     """
     pi = np.asarray(pi, float)
     if not np.all(np.isfinite(pi)):

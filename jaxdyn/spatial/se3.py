@@ -28,19 +28,13 @@ def adjoint(t: Float[Array, "4 4"]) -> Float[Array, "6 6"]:
 
 
 def twist_cross(v: Float[Array, "6"]) -> Float[Array, "6 6"]:
-    """Matrix ad_V of a twist V = (w, v), which gives the Lie bracket ad_V U = [V, U] (Lynch & Park 2017, sec. 8.2.2).
-
-    The corresponding product with a wrench F is -ad_V^T F.
-    """
+    """Matrix ad_V of V = (w, v), with ad_V U = [V, U] and, for wrenches, -ad_V^T F (Lynch & Park 2017, sec. 8.2.2)."""
     w = skew(v[:3])
     return jnp.block([[w, jnp.zeros_like(w)], [skew(v[3:]), w]])
 
 
 def pose_exp(s: Float[Array, "6"]) -> Float[Array, "4 4"]:
-    """Pose T = exp([S]) for exponential coordinates S = (w, v) [rad, m], i.e. a twist applied for unit time.
-
-    The rotation angle is |w|. The function is smooth at w = 0.
-    """
+    """Pose T = exp([S]) for exponential coordinates S = (w, v) [rad, m], a twist applied for unit time; smooth at w = 0."""
     s = jnp.asarray(s)
     w, v = s[:3], s[3:]
     _, b, c = exp_coefficients(w @ w)

@@ -1,8 +1,7 @@
 """Rotations: SO(3) and its Lie algebra, as 3x3 matrices acting on column vectors, and unit quaternions (w, x, y, z).
 
-The sine and cosine of joint angles are computed together, in arithmetic that a compiler can vectorise: float64 programs that
-XLA compiles for the CPU call the C library once for every sine, which took a third of the run time of batched inverse
-dynamics. Float32 programs contain no such calls.
+The sine and cosine of joint angles are computed in arithmetic that a compiler can vectorise: in float64 on the CPU, XLA
+would call the C library for every sine, a third of the run time of batched inverse dynamics.
 """
 
 import math
@@ -70,10 +69,9 @@ def skew(v: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """Rotation exp([w]) by the angle |w| [rad] about the axis w (Rodrigues' formula).
+    """Rotation exp([w]) by the angle t = |w| [rad] about w (Rodrigues' formula); smooth at w = 0.
 
-    With t = |w|, R = I + (sin t / t) [w] + ((1 - cos t) / t^2) [w]^2. The function uses series near w = 0, where it is
-    smooth.
+        R = I + (sin t / t) [w] + ((1 - cos t) / t^2) [w]^2
     """
     w = jnp.asarray(w)
     a, b, _ = exp_coefficients(w @ w)
@@ -82,10 +80,7 @@ def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """Coefficients sin t / t, (1 - cos t) / t^2 and (t - sin t) / t^3 as smooth functions of t^2.
-
-    The results are accurate to rounding in float32 and float64, since power series avoid cancellation for t < 1.
-    """
+    """Coefficients sin t / t, (1 - cos t) / t^2 and (t - sin t) / t^3 as smooth functions of t^2, accurate to rounding."""
     small = t2 < 1
     series = jnp.where(small, t2, jnp.zeros_like(t2))
     safe = jnp.where(small, jnp.ones_like(t2), t2)
@@ -104,10 +99,7 @@ def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Arra
 
 
 def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
-    """Rotation vector w [rad] of a rotation R = exp([w]), with |w| <= pi; the inverse of `rotation_exp`.
-
-    Computing w from the unit quaternion ensures accuracy for rotation angles near 0 and pi as well.
-    """
+    """Rotation vector w [rad] of a rotation R = exp([w]), with |w| <= pi, accurate also near 0 and pi."""
     return quaternion_log(rotation_to_quaternion(rotation))
 
 
@@ -186,10 +178,7 @@ def rpy_to_rotation(rpy: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 def rotation_to_rpy(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
-    """Fixed-axis roll, pitch and yaw [rad] of a rotation.
-
-    At pitch = +-pi/2, the angles are not unique, and yaw is set to 0.
-    """
+    """Fixed-axis roll, pitch and yaw [rad] of a rotation; at pitch = +-pi/2, they are not unique, and yaw is set to 0."""
     r = rotation
     across = jnp.hypot(r[0, 0], r[1, 0])
     yaw = jnp.where(across < 1e-12, jnp.zeros_like(across), jnp.arctan2(r[1, 0], r[0, 0]))

@@ -5,9 +5,7 @@ The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2] a
 
 The arguments are the mass [kg] (for a mesh, the density [kg/m^3]), the dimensions [m], and `pose`, the 4x4 pose of the
 solid's frame in the link frame. If `pose` is None, the two frames coincide. The solid's frame is at the centre of the
-solid, except for points and meshes.
-
-The functions are smooth in every argument and contain no checks, so they can be differentiated, batched and jitted.
+solid, except for points and meshes. The functions are smooth in every argument and contain no checks.
 """
 
 from collections.abc import Sequence
@@ -23,31 +21,21 @@ Values = Array | np.ndarray | float | int | Sequence[Any]
 
 
 def box(mass: Values, size: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a solid box with edge lengths `size` = (a, b, c) [m] along x, y, z.
-
-    About the centre, Ixx = m (b^2 + c^2) / 12 for the mass m [kg], with analogous expressions for Iyy and Izz.
-    """
+    """A solid box with edge lengths `size` = (a, b, c) [m] along x, y, z; about the centre, Ixx = m (b^2 + c^2) / 12."""
     m, s = _float(mass), _float(size)
     s2 = s * s
     return _place(m, m / 12 * jnp.diag(jnp.sum(s2) - s2), jnp.zeros_like(s), pose)
 
 
 def sphere(mass: Values, radius: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a solid sphere.
-
-    The moment of inertia about any axis through the centre is 2/5 m r^2, with the mass m [kg] and the radius r [m].
-    """
+    """A solid sphere; the moment of inertia about any axis through the centre is 2/5 m r^2."""
     m, r = _float(mass), _float(radius)
     moment = 2 * m * r * r / 5
     return _place(m, moment * jnp.eye(3, dtype=moment.dtype), jnp.zeros(3, moment.dtype), pose)
 
 
 def cylinder(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a solid cylinder along z.
-
-    About the centre, Izz = m r^2 / 2 and Ixx = Iyy = m (3 r^2 + l^2) / 12, with the mass m [kg], the radius r [m] and the
-    length l [m].
-    """
+    """A solid cylinder along z; about the centre, Izz = m r^2 / 2 and Ixx = Iyy = m (3 r^2 + l^2) / 12."""
     m, r, length = _float(mass), _float(radius), _float(length)
     axial = m * r * r / 2
     across = m * (3 * r * r + length * length) / 12
@@ -55,10 +43,9 @@ def cylinder(mass: Values, radius: Values, length: Values, pose: Values | None =
 
 
 def rod(mass: Values, length: Values, axis: Values = (0.0, 0.0, 1.0), pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a thin rod along `axis`, a vector of any nonzero length.
+    """A thin rod along `axis`, a vector of any nonzero length.
 
-    The inertia about the centre is I = (m l^2 / 12) (eye(3) - u u^T), with the unit vector u along the axis, the mass m
-    [kg] and the length l [m].
+    About the centre, I = (m l^2 / 12) (eye(3) - u u^T), with the unit vector u along the axis.
     """
     m, length, u = _float(mass), _float(length), _float(axis)
     projector = jnp.eye(3, dtype=u.dtype) - jnp.outer(u, u) / (u @ u)
@@ -66,29 +53,23 @@ def rod(mass: Values, length: Values, axis: Values = (0.0, 0.0, 1.0), pose: Valu
 
 
 def point(mass: Values, position: Values = (0.0, 0.0, 0.0), pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a point mass at `position` p [m] in the solid's frame.
-
-    The inertia about the origin of the solid's frame is I = m ((p . p) eye(3) - p p^T), with the mass m [kg].
-    """
+    """A point mass at p = `position` [m], with I = m ((p . p) eye(3) - p p^T) about the origin of the solid's frame."""
     m, p = _float(mass), _float(position)
     return _place(m, jnp.zeros((3, 3), p.dtype), p, pose)
 
 
 def ellipsoid(mass: Values, semi_axes: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a solid ellipsoid with semi-axes (a, b, c) [m] along x, y, z.
-
-    About the centre, Ixx = m (b^2 + c^2) / 5 for the mass m [kg], with analogous expressions for Iyy and Izz.
-    """
+    """A solid ellipsoid with semi-axes (a, b, c) [m] along x, y, z; about the centre, Ixx = m (b^2 + c^2) / 5."""
     m, s = _float(mass), _float(semi_axes)
     s2 = s * s
     return _place(m, m / 5 * jnp.diag(jnp.sum(s2) - s2), jnp.zeros_like(s), pose)
 
 
 def cone(mass: Values, radius: Values, height: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a solid circular cone along z, with the apex on the positive side.
+    """A solid circular cone along z, with the apex on the positive side.
 
-    The origin of the cone's frame is the centre of mass, a quarter of the height above the base. About this point, Ixx =
-    Iyy = 3 m (4 r^2 + h^2) / 80 and Izz = 3 m r^2 / 10, with the mass m [kg], the radius r [m] and the height h [m].
+    The origin of the cone's frame is the centre of mass, a quarter of the height above the base. About this point,
+    Ixx = Iyy = 3 m (4 r^2 + h^2) / 80 and Izz = 3 m r^2 / 10.
     """
     m, r, h = _float(mass), _float(radius), _float(height)
     across = 3 * m * (4 * r * r + h * h) / 80
@@ -98,10 +79,9 @@ def cone(mass: Values, radius: Values, height: Values, pose: Values | None = Non
 def hollow_cylinder(
     mass: Values, inner_radius: Values, outer_radius: Values, length: Values, pose: Values | None = None
 ) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a tube along z.
+    """A tube along z with the inner and outer radii r_i and r_o.
 
-    About the centre, Izz = m (r_i^2 + r_o^2) / 2 and Ixx = Iyy = m (3 (r_i^2 + r_o^2) + l^2) / 12, with the mass m [kg],
-    the inner and outer radii r_i and r_o [m], and the length l [m].
+    About the centre, Izz = m (r_i^2 + r_o^2) / 2 and Ixx = Iyy = m (3 (r_i^2 + r_o^2) + l^2) / 12.
     """
     m, inner, outer, length = _float(mass), _float(inner_radius), _float(outer_radius), _float(length)
     squares = inner * inner + outer * outer
@@ -110,11 +90,10 @@ def hollow_cylinder(
 
 
 def capsule(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a solid capsule along z.
+    """A solid capsule along z: a cylinder of length l between two hemispheres of radius r.
 
-    The capsule is a cylinder of length l [m] between two hemispheres of radius r [m]. The cylinder has the mass m_c [kg]
-    and the two hemispheres together have the mass m_s [kg], in proportion to their volumes (m_c / m_s = 3 l / (4 r)). About
-    the centre,
+    The masses m_c of the cylinder and m_s of both hemispheres are in proportion to their volumes, m_c / m_s = 3 l / (4 r).
+    About the centre,
 
         Izz = m_c r^2 / 2 + 2 m_s r^2 / 5,
         Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 + l^2 / 4).
@@ -133,10 +112,9 @@ def point_cloud(
     points: Float[Array, "k 3"] | Float[np.ndarray, "k 3"],
     pose: Values | None = None,
 ) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of k point masses [kg], given their positions [m] in the solid's frame.
+    """Point masses [kg], given their positions [m] in the solid's frame.
 
-    About the origin of the solid's frame, I_xx = sum m (y^2 + z^2) and I_xy = -sum m x y, with analogous expressions for
-    the other entries (Lynch & Park 2017, sec. 8.2).
+    About the origin of the solid's frame, I_xx = sum m (y^2 + z^2) and I_xy = -sum m x y (Lynch & Park 2017, sec. 8.2).
     """
     m, p = _float(masses), _float(points)
     return _from_moments(jnp.sum(m), m @ p, jnp.einsum("k,ki,kj->ij", m, p, p), pose)
@@ -148,20 +126,19 @@ def mesh(
     density: Values,
     pose: Values | None = None,
 ) -> Float[Array, "10"]:
-    """Ten inertial parameters [kg, kg m, kg m^2] of a solid of constant density inside a closed surface of triangles.
+    """A solid of constant density inside a closed surface of triangles, in O(f) operations.
 
-    Each triangle (a, b, c) forms a tetrahedron with the origin. The tetrahedron has the signed volume V = a . (b x c) / 6,
-    the first moment V s / 4 and the second moment V (a a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c. The moments
-    of the solid are the sums over all f triangles, multiplied by the density, and are computed in O(f) operations.
+    Each triangle (a, b, c) forms a tetrahedron with the origin, with the signed volume V = a . (b x c) / 6, the first moment
+    V s / 4 and the second moment V (a a^T + b b^T + c c^T + s s^T) / 20, where s = a + b + c. The moments of the solid are the
+    sums over all f triangles, multiplied by the density.
 
-    All triangles must have the same orientation as seen from outside. The mass is positive for both anticlockwise and
-    clockwise triangles. If the surface has holes, the result depends on the position of the solid's frame.
+    All triangles must have the same orientation as seen from outside, which may be either one. If the surface has holes, the
+    result depends on the position of the solid's frame.
 
     Args:
         vertices: positions [m] of the vertices in the solid's frame.
         triangles: indices of the three vertices of each triangle.
         density: density [kg/m^3].
-        pose: pose of the solid's frame in the link frame [m]; if None, the two frames coincide.
     """
     v, rho = _float(vertices), _float(density)
     corners = v[jnp.asarray(triangles)]
@@ -174,10 +151,7 @@ def mesh(
 
 
 def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Ten inertial parameters from the mass and the first and second moments of mass in the solid's frame.
-
-    The second moment S gives the inertia I = tr(S) eye(3) - S.
-    """
+    """Ten inertial parameters from the mass and the first and second moments S in the solid's frame, I = tr(S) eye(3) - S."""
     inertia = jnp.trace(second) * jnp.eye(3, dtype=second.dtype) - second
     centre = first / mass
     about = inertia - mass * (centre @ centre * jnp.eye(3, dtype=second.dtype) - jnp.outer(centre, centre))
