@@ -132,6 +132,6 @@ def unstack(x: Array) -> tuple[Array, ...]:
 
 
 def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
-    """Return `count` zeros with the type and batch axes that the arrays have in common after 1, 2, ... component axes per group."""
+    """Zeros with the common type and batch axes of arrays that have 1, 2, ... component axes in the first, second, ... group."""
     firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
     return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count

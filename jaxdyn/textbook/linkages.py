@@ -1,9 +1,8 @@
 """Closed planar linkages from textbooks, each as a tree cut at one pin and the constraint that closes the loop.
 
-Masses are in [kg], lengths in [m], moments of inertia about the centres of mass along z in [kg m^2], angles in [rad], and
-gravity in [m/s^2] along -y. The centre of mass of a link is on the link, at the distance lc from its joint. Docstrings
-use e(a) = (cos a, sin a), c_ab = cos(a - b) and s_ab = sin(a - b). Both linkages are parallelograms, whose opposite links
-remain parallel. Two absolute angles therefore determine the configuration, and the loop is closed for all their values.
+Moments of inertia are about the centres of mass, and gravity is along -y. The centre of mass of a link is on the link, at the
+distance lc from its joint. Docstrings use e(a) = (cos a, sin a), c_ij = cos(a_i - a_j) and s_ij = sin(a_i - a_j). Both
+linkages are parallelograms, whose opposite links remain parallel: two absolute angles determine the configuration.
 """
 
 from typing import Any
@@ -47,10 +46,6 @@ def five_bar(
     If m3 l2 lc3 = m4 l1 lc4, the two equations are decoupled: M is constant, and h = 0.
 
     Args:
-        masses: m1, m2, m3, m4 [kg].
-        l1: length of links 1 and 3 [m].
-        l2: length of link 2 [m].
-        l4: distance of the tip from the end of link 1 [m].
         com_distances: lc1, lc2, lc3, lc4 [m].
         inertias: i1, i2, i3, i4, about the centres of mass along z [kg m^2].
         gravity: magnitude of gravity, along -y [m/s^2].
@@ -88,8 +83,7 @@ def four_bar(
     - Links 1 and 4 have length l1; link 2 extends to the frame "tip" at l2.
 
     The source's figure was not available, and its text calls the second chain "Link 4 and Link 3". We let link 3 rotate about
-    the base and carry link 4. If link 4 were on the base instead, the torques would differ by 82 %. The default values are also
-    our choice.
+    the base and carry link 4; the other order would change the torques by 82 %. The default values are also our choice.
 
     With e(a) = (cos a, sin a), the centres of mass of links 1 to 4 are at lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2) and
     l3 e(t2) + lc4 e(t1). As functions of t1 and t2, with c_12 = cos(t1 - t2) and s_12 = sin(t1 - t2), h, g and the entries
@@ -100,10 +94,6 @@ def four_bar(
         g = gravity [(m1 lc1 + m2 l1 + m4 lc4) cos t1, (m2 lc2 + m3 lc3 + m4 l3) cos t2].
 
     Args:
-        masses: m1, m2, m3, m4 [kg].
-        l1: length of links 1 and 4 [m].
-        l2: distance of the tip from the joint of link 2 [m].
-        l3: length of link 3 [m].
         com_distances: lc1, lc2, lc3, lc4 [m].
         inertias: i1, i2, i3, i4, about the centres of mass along z [kg m^2].
         gravity: magnitude of gravity, along -y [m/s^2].
@@ -118,29 +108,24 @@ def four_bar(
 
 
 def five_bar_chain(**linkage: Any) -> Chain:
-    """The linkage of `five_bar` with the absolute angles (q1, q2) as coordinates [rad].
+    """The linkage of `five_bar`, with its arguments, in the absolute angles (q1, q2) [rad].
 
     The joint positions of the tree are (q1, q2, q1 - q2, q2 - q1). The parallelogram is closed for all q1 and q2, so a
-    `Coupling` replaces the constraint. The arguments are those of `five_bar`.
+    `Coupling` replaces the constraint.
     """
     return with_coupling(five_bar(**linkage)[0], [[1, 0], [0, 1], [1, -1], [-1, 1]], names=("q1", "q2"))
 
 
 def four_bar_chain(**linkage: Any) -> Chain:
-    """The robot of `four_bar` with the absolute angles (t1, t2) as coordinates [rad].
-
-    The parallelogram is closed for all t1 and t2, so a `Coupling` replaces the constraint. The arguments are those of
-    `four_bar`.
-    """
+    """The robot of `four_bar`, with its arguments, in the absolute angles (t1, t2) [rad]; a `Coupling` closes the loop."""
     return with_coupling(four_bar(**linkage)[0], [[1, 0], [-1, 1], [0, 1], [1, -1]], names=("theta1", "theta2"))
 
 
 def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
-    """The robot of `four_bar` as two serial chains (links 1 and 2, links 3 and 4) with coordinates y = (t1, t2) [rad].
+    """The robot of `four_bar`, with its arguments, as two serial chains with the coordinates (t1, t2) [rad].
 
-    The parallelogram is closed for all values of these absolute angles, so the robot's equations of motion are the sum of
-    those of the two chains (Shih et al. 2012): M = M_12 + M_34, and similarly for C qd, g and inverse dynamics. In each
-    chain, a `Coupling` maps y to the joint positions, (t1, t2 - t1) or (t2, t1 - t2). The arguments are those of `four_bar`.
+    The equations of motion of the robot are the sum of those of links 1 and 2 and of links 3 and 4 (Shih et al. 2012):
+    M = M_12 + M_34, and similarly for C qd, g and inverse dynamics. The joint positions are (t1, t2 - t1) and (t2, t1 - t2).
     """
     tree, _ = four_bar(**linkage)
     names, bodies, gravity = ("theta1", "theta2"), np.asarray(tree.inertia), -float(tree.gravity[1])

@@ -1,8 +1,4 @@
-"""Particles, a knife edge and a rolling coin: examples of holonomic and nonholonomic constraints.
-
-Masses are in [kg], lengths in [m], moments of inertia about centres of mass in [kg m^2], gravity in [m/s^2], angles in
-[rad].
-"""
+"""Particles, a knife edge and a rolling coin: examples of holonomic and nonholonomic constraints."""
 
 from collections.abc import Sequence
 
@@ -20,12 +16,7 @@ def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
     """Free particles in space with q = (x1, y1, z1, x2, ..) [m] (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
 
     The mass matrix is M = diag(m1, m1, m1, m2, ..), and the gravity force in z_i is m_i gravity. Add constraints to restrict
-    the motion: for example, a `FunctionConstraint` |r1 - r2|^2 = l^2 connects two particles by a rigid wire, and constant x
-    and y restrict a particle to vertical motion.
-
-    Args:
-        masses: masses of the particles [kg].
-        gravity: magnitude of gravity, along -z [m/s^2].
+    the motion: for example, a `FunctionConstraint` |r1 - r2|^2 = l^2 connects two particles by a rigid wire.
 
     Raises:
         ModelError: there are no particles.
@@ -64,10 +55,8 @@ def knife_edge(
     so the body drifts across the slope instead of sliding down.
 
     Args:
-        mass: mass of the body [kg].
         inertia: moment of inertia about the centre of mass, normal to the plane [kg m^2].
         slope: inclination of the plane [rad].
-        gravity: magnitude of gravity [m/s^2].
 
     Returns:
         The body and the constraint. The multiplier of the constraint is the force across the edge [N].
@@ -95,8 +84,6 @@ def rolling_coin(
     coin rolls in a circle of radius (radius sd / hd).
 
     Args:
-        mass: mass of the coin [kg].
-        radius: radius of the coin [m].
         spin_inertia: moment of inertia about the coin's axis [kg m^2].
         turn_inertia: moment of inertia about a diameter [kg m^2].
 

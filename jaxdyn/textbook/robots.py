@@ -1,9 +1,8 @@
 """Commercial arms with published kinematics, inertias and limits; the docstring of each arm names the sources.
 
 The published inertias come from a manufacturer's model or an estimate and may differ from those of your arm. Friction
-and rotor inertia are zero. For accurate dynamics, identify your arm. All arguments of `make_chain` (`friction`, `armature`,
-`gravity`, `frames`, ...) are accepted and override the published values. All joints are revolute about the z axis of the
-link frame, whose origin is on the joint axis.
+and rotor inertia are zero. All arguments of `make_chain` (`friction`, `armature`, `gravity`, `frames`, ...) are accepted and
+override the published values. All joints are revolute about the z axis of the link frame, whose origin is on the joint axis.
 """
 
 from collections.abc import Sequence
@@ -25,13 +24,10 @@ Row = Sequence[float | int] | np.ndarray
 def panda(**leaves: Any) -> Chain:
     """Franka Emika Panda ("FER") without a hand, 7 joints; the frame "flange" is the tip.
 
-    Sources (Franka, Apache-2.0):
-
-    - Placements: franka_description, robots/fer/kinematics.yaml.
-    - Inertias and limits: franka_ros, franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml.
-
-    The inertias are the physically consistent set identified by Gaz et al. 2019; those in franka_description,
-    robots/fer/inertials.yaml, violate the triangle inequality.
+    The placements are those of franka_description, robots/fer/kinematics.yaml; inertias and limits those of franka_ros,
+    franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml (Franka, Apache-2.0). The inertias are the
+    physically consistent set identified by Gaz et al. 2019; those in franka_description, robots/fer/inertials.yaml, violate the
+    triangle inequality.
     """
     a, b, c = 2.8973, 2.175, 2.61
     return _arm(
@@ -88,10 +84,7 @@ def ur5(**leaves: Any) -> Chain:
 
 
 def ur5e(**leaves: Any) -> Chain:
-    """Universal Robots UR5e, 6 joints, with the base and frames of `ur10`.
-
-    The sources are those of `ur10`, with config/ur5e instead of config/ur10.
-    """
+    """Universal Robots UR5e, 6 joints, with the base and frames of `ur10` and its sources, with config/ur5e."""
     return _universal(
         "ur5e",
         (0.1625, -0.425, -0.3922, 0.1333, 0.0997, 0.0996),
@@ -116,11 +109,8 @@ def ur10(**leaves: Any) -> Chain:
     orientation. The base frame is that of the controller and of the DH table. ROS calls this frame "base"; its "base_link"
     is rotated by 180 degrees about z.
 
-    Sources:
-
-    - Kinematics: DH parameters in Universal Robots' article "DH Parameters for calculations of kinematics and dynamics".
-    - Inertias and limits (with halved position limits of the elbow): Universal_Robots_ROS2_Description, config/ur10
-      (BSD-3-Clause).
+    The kinematics are those of Universal Robots' article "DH Parameters for calculations of kinematics and dynamics"; inertias
+    and limits (with halved position limits of the elbow) those of Universal_Robots_ROS2_Description, config/ur10 (BSD-3-Clause).
     """
     wrist = (0.00296, -1e-5, 0.00222, 0, -2.4e-4, 0.00258)
     return _universal(
@@ -143,11 +133,9 @@ def ur10(**leaves: Any) -> Chain:
 def iiwa14(**leaves: Any) -> Chain:
     """KUKA LBR iiwa 14 R820, 7 joints; the frame "flange" is the tip.
 
-    Sources:
-
-    - Placements, inertias and position limits: mujoco_menagerie, kuka_iiwa_14/iiwa14.xml (BSD-3-Clause; from Drake's
-      iiwa_description).
-    - Speed and torque limits: KUKA's brochure "LBR iiwa", as cited in Drake's iiwa_description/README.md.
+    Placements, inertias and position limits are those of mujoco_menagerie, kuka_iiwa_14/iiwa14.xml (BSD-3-Clause; from Drake's
+    iiwa_description); speed and torque limits those of KUKA's brochure "LBR iiwa", as cited in Drake's
+    iiwa_description/README.md.
     """
     angle = np.radians([170, 120, 170, 120, 170, 120, 175])
     return _arm(
@@ -183,11 +171,9 @@ def iiwa14(**leaves: Any) -> Chain:
 def xarm7(**leaves: Any) -> Chain:
     """UFACTORY xArm7, 7 joints; the frame "flange" is the tip.
 
-    Sources (UFACTORY, BSD):
-
-    - Placements: xarm_ros, xarm_description/config/kinematics/default/xarm7_default_kinematics.yaml.
-    - Inertias: xarm_ros, xarm_description/config/link_inertial/xarm7_type7_HT_BR2.yaml.
-    - Limits: xarm_ros2, xarm_description/urdf/xarm7.
+    The placements are those of xarm_ros, xarm_description/config/kinematics/default/xarm7_default_kinematics.yaml, the inertias
+    those of xarm_ros, xarm_description/config/link_inertial/xarm7_type7_HT_BR2.yaml, and the limits those of xarm_ros2,
+    xarm_description/urdf/xarm7 (UFACTORY, BSD).
     """
     turn = 2 * PI
     return _arm(

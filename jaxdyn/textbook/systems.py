@@ -19,10 +19,7 @@ X, Y, Z = np.eye(3)
 
 
 def slender_body(mass: float, com: np.ndarray, moment: float, along: np.ndarray | None = None) -> np.ndarray:
-    """Ten inertial parameters of a slender body aligned with the vector `along`, by default its centre of mass `com`.
-
-    `moment` is the transverse moment of inertia about the centre of mass.
-    """
+    """Ten inertial parameters of a slender body along `along` (default: `com`), with the transverse central inertia `moment`."""
     along = com if along is None else along
     square = along @ along
     across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)
@@ -54,11 +51,7 @@ def parallel_chain(
 
 
 def hanging_link(mass: float, com_distance: float, link_inertia: float, gravity: float, **leaves: Any) -> Chain:
-    """One link that rotates about x and hangs down along -z at q = 0; `link_inertia` is about the joint axis.
-
-    Raises:
-        ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
-    """
+    """One link that rotates about x and hangs down along -z at q = 0; `link_inertia` is about the joint axis."""
     central = link_inertia - mass * com_distance**2
     if central < -1e-9 * abs(link_inertia):
         raise ModelError(
@@ -142,11 +135,8 @@ def biped(
 ) -> Chain:
     """Biped with 7 links and 10 joints: torso, thighs, shins and feet (Shih et al. 2012, example 3).
 
-    With x forward, y to the left and z up, each leg has these joints from the hip down:
-
-    - hip roll about x and hip pitch about y
-    - knee pitch about y
-    - ankle pitch about y and ankle roll about x
+    With x forward, y to the left and z up, each leg has these joints from the hip down: hip roll about x, hip pitch about y,
+    knee pitch about y, ankle pitch about y, ankle roll about x.
 
     Each joint angle is that of the lower link relative to the upper link, in both the fixed and the floating form. At q = 0
     the robot stands upright with straight legs; a positive knee angle bends the knee, and a negative hip pitch moves the thigh
@@ -156,9 +146,9 @@ def biped(
     ankle. The chain is serial, and q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip
     roll), followed by the right leg from the hip down. The mass of the left foot is not part of the chain.
 
-    In the floating form, the robot is a tree of all seven links. The torso is the free body, and its frame is midway between
-    the hips. q contains the pose of the torso, followed by the left and the right leg, each from the hip down. The
-    configuration q_fixed of the fixed form corresponds to
+    In the floating form, the torso is the free body, and its frame is midway between the hips. q contains the pose of the
+    torso, followed by the left and the right leg, each from the hip down. The configuration q_fixed of the fixed form
+    corresponds to
 
         q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]).
 
@@ -169,18 +159,15 @@ def biped(
     The frame "pelvis" is on the torso, and the frames "left_sole" and "right_sole" are on the undersides of the feet, below
     the ankles. The tip is "right_sole".
 
-    The default values are our choice, for a total mass of 36 kg, because the source's table of values was not available.
-    Links are uniform boxes:
-
-    - torso: 0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips
-    - thighs and shins: 0.08 m wide and deep, and as long as the distance between their joints
-    - feet: 0.12 m wide and `ankle_height` high, from 0.08 m behind the ankle to 0.14 m in front of it
+    The source's table of values was not available; the default values, with a total mass of 36 kg, are our choice. Links are
+    uniform boxes: the torso (0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips), thighs and shins (0.08 m wide and
+    deep), and feet (0.12 m wide, from 0.08 m behind the ankle to 0.14 m in front of it).
 
     Args:
         floating: use a free joint at the torso instead of a fixed left foot.
         leg_length: length of each thigh and of each shin [m].
         hip_width: distance between the legs [m].
-        ankle_height: height of each ankle above the sole [m].
+        ankle_height: height of each ankle above the sole, and of the foot [m].
     """
     feet = {"left": np.zeros(3), "right": np.array([0, -hip_width, 0])}
     heights = {"ankle": ankle_height, "knee": ankle_height + leg_length, "hip": ankle_height + 2 * leg_length}
@@ -267,9 +254,8 @@ def geared_link(
         I qdd + B qd + mass gravity com_distance sin q = r tau_m,
         I = r^2 motor_inertia + link_inertia,  B = r^2 motor_damping + link_damping.
 
-    `link_inertia` is about the joint axis [kg m^2]. The book prints r instead of r^2 in B. The correct factor is r^2, as for
-    the inertia: each damping coefficient refers to the speed of its own shaft [N m s/rad], so the power lost at the motor
-    shaft is motor_damping (r qd)^2.
+    `link_inertia` is about the joint axis [kg m^2]. The book prints r instead of r^2 in B. The correct factor is r^2, since
+    each damping coefficient refers to the speed of its own shaft [N m s/rad].
 
     The dynamics equal those of `single_link`, in which armature and friction represent the motor. Here the gear ratio is a
     leaf, `chain.transmission.matrix`, which can be differentiated and optimised.
@@ -304,12 +290,8 @@ def elastic_link(
 
     plus the viscous torques of `damping` (parallel to the spring), `motor_damping` and `link_damping`. (The book interchanges
     the link and motor angles in one line of the example.) With a gear of ratio r, q2 is the motor angle divided by r; in the
-    equations, motor_inertia and motor_damping are multiplied by r^2, and tau_m by r.
-
-    The chain is that of `elastic_chain`, with one joint for the link and one for the spring. `spring_force` includes the
-    spring, and `friction_force` includes all damping.
-
-    `link_inertia` is about the joint axis, and `motor_damping` refers to the speed of the motor.
+    equations, motor_inertia and motor_damping, which refer to the motor shaft, are multiplied by r^2, and tau_m by r.
+    `link_inertia` is about the joint axis. The chain is that of `elastic_chain`.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2; a stiffness or motor inertia is not positive.
@@ -338,12 +320,11 @@ def remotely_driven_elbow(*, motor_inertia: Values = 0.0, gear_ratio: Values = 1
         g = [(m1 lc1 + m2 l1) gravity cos p1, m2 lc2 gravity cos p2].
 
     In absolute angles, there are centrifugal forces but no Coriolis forces (products pd1 pd2), in contrast to
-    `textbook.planar_elbow`, which uses relative angles. Each motor drives one coordinate: tau_i = r_i tau_m,i.
+    `textbook.planar_elbow`, which uses relative angles. Each motor drives one coordinate: tau_i = r_i tau_m,i. `motor_inertia`
+    [kg m^2] and `gear_ratio` are one value for both motors or two values.
 
     Args:
-        motor_inertia: inertia of the rotors, one value for both or two values [kg m^2].
-        gear_ratio: motor revolutions per revolution of p1 and of p2, one value for both or two values.
-        arm: arguments of `textbook.planar_elbow` (m1 to i2, and gravity).
+        arm: arguments of `textbook.planar_elbow`.
     """
     absolute = np.array([[1.0, 0.0], [1.0, 1.0]])  # p = absolute @ q
     ratios = np.broadcast_to(np.asarray(gear_ratio, float), (2,))
@@ -369,11 +350,8 @@ def coupled_wrist(
 
         R qd,  R = [[r4, 0, 0], [0, r5, 0], [0, r6, r6]].
 
-    The inertia J6, viscous friction B6 and Coulomb friction fc6 of motor 6 therefore act on the sum of two joint rates:
-
-    - The accelerations of joints 5 and 6 are coupled by r6^2 J6, an entry of R^T J R with the rotor inertias J.
-    - The rates of joints 5 and 6 are coupled by r6^2 B6, an entry of R^T B R with the viscous friction coefficients B.
-    - The Coulomb friction of motor 6 acts on both joints with the torque r6 fc6 tanh(r6 (qd5 + qd6) / v_c).
+    The inertia J6 and the viscous friction B6 of motor 6 therefore couple joints 5 and 6, by the entries r6^2 J6 of R^T J R and
+    r6^2 B6 of R^T B R. Its Coulomb friction fc6 acts on both joints with the torque r6 fc6 tanh(r6 (qd5 + qd6) / v_c).
 
     The corresponding parameters of `coupled_drive(5, 6)` are Iam6, fvm6 and fsm6, with the velocity v_c / |r6|. In this chain,
     joints 5 and 6 are the second and third joints. The default masses, lengths and motor parameters are our choice.
@@ -424,10 +402,9 @@ def planar_2r_point_masses(
 
 
 def cartesian_two_link(*, m1: float = 1.0, m2: float = 1.0, gravity: float = 9.81) -> Chain:
-    """Cartesian arm with two prismatic joints, q1 upwards along z and q2 along x [m].
+    """Cartesian arm, q1 upwards along z and q2 along x [m] (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
 
-    As in Spong, Hutchinson & Vidyasagar 2020, sec. 6.4, M = diag(m1 + m2, m2), h = 0 and g = [(m1 + m2) gravity, 0] are
-    constant.
+    M = diag(m1 + m2, m2), h = 0 and g = [(m1 + m2) gravity, 0] are constant.
     """
     return parallel_chain(
         axes=[Z, X],
@@ -459,8 +436,7 @@ def single_link(
 
     and the potential energy is mass gravity com_distance (1 - cos q). `link_inertia` is about the joint axis; the default is
     that of a uniform rod of 1 m. The reflected motor inertia is the chain's armature, and B its viscous friction. Each
-    damping coefficient refers to the speed of its own shaft [N m s/rad], so that of the motor is multiplied by r^2: the
-    power lost at the motor shaft is motor_damping (r qd)^2.
+    damping coefficient refers to the speed of its own shaft [N m s/rad].
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
