@@ -110,20 +110,21 @@ class EuclideanAdaptation(Adaptation):
 class NaturalAdaptation(Adaptation):
     """Natural adaptation law (Lee, Kwon & Park 2018): dP/dt = -Gamma P B P for the pseudo-inertia P of each link.
 
-    The matrix B represents the gradient: tr(P B) = g . pi. The descent is steepest in the affine-invariant metric of positive
-    definite matrices, so the estimate always belongs to a body of positive density, whatever the units and frames. The Lyapunov
-    function V = s^T M s / 2 + sum_i D_i / Gamma does not increase, where D_i = entropic_divergence(pi_i, pi_hat_i) =
-    tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 for link i with the estimate P_hat.
+    The matrix B represents the gradient: tr(P B) = g . pi. The descent is steepest in the affine-invariant metric of
+    positive definite matrices, so the estimate always belongs to a body of positive density, whatever the units and
+    frames. The Lyapunov function V = s^T M s / 2 + sum_i D_i / Gamma does not increase, where
+    D_i = entropic_divergence(pi_i, pi_hat_i) = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 for link i with the estimate P_hat.
 
-    Each step follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T. The state is the factor U of P = U U^T, so P stays positive
-    definite despite rounding errors and large steps. One step changes the eigenvalues of P by a factor of at most e^2. A step
-    is rejected if the mean eigenvalue of P_0^-1 P or of P^-1 P_0 would exceed `range`; V may then increase.
+    Each step follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T. The state is the factor U of P = U U^T, so P stays
+    positive definite despite rounding errors and large steps. One step changes the eigenvalues of P by a factor of at
+    most e^2. A step is rejected if the mean eigenvalue of P_0^-1 P or of P^-1 P_0 would exceed `range`; V may then
+    increase.
 
     Attributes:
         gain: Gamma, a scalar or one value per link [1/J].
         leakage: rate sigma at which P^-1 decays towards its initial value [1/s].
-        range: limit relative to the initial P_0; by default eps^(-1/4) with the machine epsilon eps, which is 8192 in float64
-            and 54 in float32.
+        range: limit relative to the initial P_0; by default eps^(-1/4) with the machine epsilon: 8192 (float64), 54
+            (float32).
     """
 
     gain: Gains = 1.0
@@ -168,14 +169,14 @@ class NaturalAdaptation(Adaptation):
 class LogCholeskyAdaptation(Adaptation):
     """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022): dtheta/dt = -Gamma (dpi/dtheta)^T g.
 
-    Every theta corresponds to a physically consistent body. Since pi is a nonlinear function of theta, the law has no Lyapunov
-    proof for large errors; near the true parameters, it behaves like `EuclideanAdaptation` with a different metric. The step
-    size and the range of the estimate are limited as in `NaturalAdaptation`.
+    Every theta corresponds to a physically consistent body. Since pi is a nonlinear function of theta, the law has no
+    Lyapunov proof for large errors; near the true parameters, it behaves like `EuclideanAdaptation` with a different
+    metric. The step size and `range` are limited as in `NaturalAdaptation`.
 
     Attributes:
-        gain: Gamma, a scalar, one value per entry of theta (10,), or per link and entry (links, 10); 1/J for logarithms.
+        gain: Gamma, a scalar, one value per entry of theta (10,), or per link and entry (links, 10); 1/J for
+            logarithms.
         leakage: rate sigma at which theta decays towards its initial value [1/s].
-        range: limit on the change of the pseudo-inertia, as in `NaturalAdaptation`.
     """
 
     gain: Gains = 1.0
@@ -266,11 +267,7 @@ class DriveAdaptation(eqx.Module):
             raise ControlError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(DRIVE_LEAVES)}")
 
     def start(self, chain: Chain) -> Float[Array, "n terms"]:
-        """The chain's values, from which the adaptation starts.
-
-        Raises:
-            ControlError: a value other than an offset is not positive.
-        """
+        """The chain's values, which must be positive except for offsets; otherwise, a `ControlError` is raised."""
         for term in self.terms:
             values = attrgetter(DRIVE_LEAVES[term])(chain)
             if term == "offset" or isinstance(values, Tracer):
@@ -352,10 +349,8 @@ class AdaptiveState(NamedTuple):
     """The state of `AdaptiveControl`, from which `AdaptiveControl.estimate` computes the estimated robot.
 
     Attributes:
-        bodies: state of the adaptation law `bodies`, one row per adapted link.
+        bodies: state of the adaptation law `bodies`, one row per adapted link; `first_bodies` is its initial value.
         drives: estimates of the adapted friction and armature parameters, one row per joint.
-        first_bodies: initial value of `bodies`.
-        first_drives: initial value of `drives`.
     """
 
     bodies: Float[Array, "links *memory"]
@@ -367,14 +362,13 @@ class AdaptiveState(NamedTuple):
 class AdaptiveControl(eqx.Module):
     """Adaptive tracking control: tau = M_hat qdd_ref + C_hat qd_ref + g_hat + k + f_hat - K s, O(n).
 
-    M_hat, C_hat, the gravity torques g_hat and the friction torques f_hat are those of the estimated robot; k are the spring
-    torques, and s = qd - qd_ref is the sliding velocity. The estimate descends along the gradient Y_r(q, qd, qd_ref, qdd_ref)^T
-    s, where Y_r is the `passivity_regressor`.
+    M_hat, C_hat, the gravity torques g_hat and the friction torques f_hat are those of the estimated robot; k are the
+    spring torques, and s = qd - qd_ref is the sliding velocity. The estimate descends along the gradient
+    Y_r(q, qd, qd_ref, qdd_ref)^T s, where Y_r is the `passivity_regressor`.
 
-    Let V be the sum of s . M s / 2 and the divergence of the estimate from the true parameters, as defined by the adaptation
-    law. Then dV/dt = -s . K s, so s is square integrable, and the tracking error converges to zero. Parameters that the motion
-    does not excite need not converge (Slotine & Li 1987; Lee, Kwon & Park 2018). A small leakage makes the estimate robust to
-    noise.
+    Let V be the sum of s . M s / 2 and the divergence of the estimate from the true parameters, as defined by the
+    adaptation law. Then dV/dt = -s . K s, so s is square integrable, and the tracking error converges to zero.
+    Parameters that the motion does not excite need not converge (Slotine & Li 1987; Lee, Kwon & Park 2018).
 
         controller = AdaptiveControl(slope=5.0, damping=20.0)
         state = controller.start(model)
@@ -436,11 +430,7 @@ class AdaptiveControl(eqx.Module):
         qd: Float[Array, " nv"],
         reference: JointReference,
     ) -> Float[Array, " nv"]:
-        """The control torque [N m or N], O(n).
-
-        Raises:
-            ControlError: a gain has the wrong shape.
-        """
+        """The control torque [N m or N], O(n)."""
         estimate = self.estimate(chain, state)
         s, qd_ref, qdd_ref = self.sliding(chain, q, qd, reference)
         feedforward = passivity_inverse_dynamics(estimate, q, qd, qd_ref, qdd_ref) + resistive_force(estimate, q, qd)

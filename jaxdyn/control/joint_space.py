@@ -1,6 +1,7 @@
 """Control in joint space: references and gains, gravity compensation, PD control, and computed torque.
 
-A gain is a scalar, one value per joint (per direction of a task), or a matrix. States (q, qd) are the measured ones.
+A gain is a scalar, one value per joint (per direction of a task), or a matrix; other shapes raise a `ControlError`.
+States (q, qd) are the measured ones.
 """
 
 from typing import NamedTuple
@@ -19,13 +20,7 @@ Gain = float | Float[Array, "..."]
 
 
 class JointReference(NamedTuple):
-    """The desired motion of the joints at one instant.
-
-    Attributes:
-        q: positions [rad or m].
-        qd: velocities [rad/s or m/s].
-        qdd: accelerations [rad/s^2 or m/s^2].
-    """
+    """The desired motion of the joints at one instant: positions, velocities and accelerations."""
 
     q: Float[Array, " nq"]
     qd: Float[Array, " nv"]
@@ -61,11 +56,7 @@ def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
 
 
 def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k"]:
-    """The product K x for a gain K that is a scalar, one value per component, or a matrix.
-
-    Raises:
-        ControlError: the gain has the wrong shape.
-    """
+    """The product K x for a gain K that is a scalar, one value per component, or a matrix."""
     k = jnp.asarray(gain, x.dtype) if isinstance(gain, (int, float)) else jnp.asarray(gain)
     if k.shape not in ((), x.shape, 2 * x.shape):
         size = x.shape[0]
@@ -99,12 +90,10 @@ def gravity_compensation(
 ) -> Float[Array, " nv"]:
     """Gravity compensation with optional damping: tau = g(q) + k(q) - D qd [N m or N].
 
-    The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies dK/dt = -qd . D
-    qd - qd . f + qd . tau_ext, with the friction f and the external torques, so the robot is passive for every positive
-    semidefinite D [N m s/rad or N s/m]. Gravity g and spring torques k are compensated; friction is not.
-
-    Raises:
-        ControlError: the damping has the wrong shape.
+    The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies
+    dK/dt = -qd . D qd - qd . f + qd . tau_ext, with the friction f and the external torques, so the robot is passive
+    for every positive semidefinite D [N m s/rad or N s/m]. Gravity g and spring torques k are compensated; friction is
+    not.
     """
     return gravity_force(chain, q) + spring_force(chain, q) - apply_gain("damping", damping, qd)
 
@@ -120,18 +109,10 @@ def pd_gravity_control(
 ) -> Float[Array, " nv"]:
     """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd qd [N m or N].
 
-    Here e = difference(q, goal). The function V = K(q, qd) + e . Kp e / 2, where K is the kinetic energy, never increases:
-    dV/dt is -qd . Kd qd minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically
-    stable for any masses if Kp and Kd are positive definite and gravity is compensated exactly. The gains of a quaternion joint
-    must be equal in all directions.
-
-    Args:
-        goal: configuration to hold [rad or m].
-        kp: stiffness [N m/rad or N/m].
-        kd: damping [N m s/rad or N s/m].
-
-    Raises:
-        ControlError: a gain has the wrong shape.
+    Here e = difference(q, goal), Kp is in [N m/rad or N/m], and Kd in [N m s/rad or N s/m]. The function V = K(q, qd) +
+    e . Kp e / 2, where K is the kinetic energy, never increases: dV/dt is -qd . Kd qd minus the power dissipated by
+    friction. By LaSalle's theorem, the goal is globally asymptotically stable for any masses if Kp and Kd are positive
+    definite and gravity is compensated exactly. The gains of a quaternion joint must be equal in all directions.
     """
     error = apply_gain("kp", kp, difference(chain, q, goal))
     return gravity_compensation(chain, q, qd, kd) + error
@@ -169,21 +150,19 @@ def computed_torque(
 ) -> Float[Array, " nv"]:
     """Computed-torque control [N m or N]: tau = M (qdd_d + Kd de/dt + Kp e + Ki int e) + C qd + g + k + f, O(n).
 
-    The position error is e = difference(q, q_d). With an exact model, this error satisfies e'' + Kd e' + Kp e + Ki int e = 0.
-    Diagonal gains decouple the joints; without integral action, the error is critically damped for Kd = 2 sqrt(Kp) (Lynch &
-    Park 2017, sec. 11.4). With an inexact model, the right-hand side is M^-1 times the torque error of the model.
+    The position error is e = difference(q, q_d). With an exact model, this error satisfies
+    e'' + Kd e' + Kp e + Ki int e = 0. Diagonal gains decouple the joints; without integral action, the error is
+    critically damped for Kd = 2 sqrt(Kp) (Lynch & Park 2017, sec. 11.4). With an inexact model, the right-hand side is
+    M^-1 times the torque error of the model.
 
-    To disable the compensation of the friction f, for example because measured velocities at rest are noisy, pass a chain
-    without friction.
+    To disable the compensation of the friction f, for example because measured velocities at rest are noisy, pass a
+    chain without friction.
 
     Args:
         kp: position gain [1/s^2].
         kd: velocity gain [1/s].
         integral: integral of the error up to this time; None for control without integral action.
         ki: integral gain [1/s^3].
-
-    Raises:
-        ControlError: a gain has the wrong shape.
     """
     wanted = reference.qdd + apply_gain("kd", kd, error_rate(chain, q, qd, reference.q, reference.qd))
     wanted = wanted + apply_gain("kp", kp, difference(chain, q, reference.q))

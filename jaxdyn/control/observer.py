@@ -33,10 +33,9 @@ class Collision(NamedTuple):
     """The result of collision detection: whether a collision was detected, and at which joints.
 
     Attributes:
-        detected: True if any residual exceeds its threshold.
         joints: mask of the coordinates whose residuals exceed their thresholds.
-        last: index of the last coordinate in `joints`, or -1. In a serial arm, the collision is on the link that this joint
-            moves or beyond; a distal joint has no residual if the line of the force meets its axis.
+        last: index of the last coordinate in `joints`, or -1. In a serial arm, the collision is on the link that this
+            joint moves or beyond; a distal joint has no residual if the line of the force meets its axis.
     """
 
     detected: Bool[Array, ""]
@@ -51,9 +50,9 @@ class MomentumObserver(eqx.Module):
 
         dp/dt = tau + C^T qd - g - k - f + tau_ext,
 
-    without accelerations and M^-1. A contact force F on a link contributes J^T F to tau_ext; friction and payloads that the
-    model lacks appear in r as well. The discrete response 1 - exp(-K dt) is exact for constant tau_ext, and stable for every
-    dt. Model terms are integrated by the trapezoidal rule.
+    without accelerations and M^-1. A contact force F on a link contributes J^T F to tau_ext; friction and payloads that
+    the model lacks appear in r as well. The discrete response 1 - exp(-K dt) is exact for constant tau_ext, and stable
+    for every dt. Model terms are integrated by the trapezoidal rule.
 
         state = observer.start(chain, q, qd)
         state = observer.update(chain, state, q, qd, tau, dt)
@@ -61,8 +60,7 @@ class MomentumObserver(eqx.Module):
 
     Attributes:
         gain: filter bandwidth K, given as a scalar or one value per joint [1/s].
-        threshold: value of |r| above which a collision is detected, given as a scalar or one value per joint [N m or N];
-            `collision_threshold` computes thresholds from collision-free runs.
+        threshold: value of |r| above which a collision is detected [N m or N]; see `collision_threshold`.
     """
 
     gain: Gain = 50.0

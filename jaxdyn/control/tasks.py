@@ -1,7 +1,8 @@
 """Control of a frame: operational-space control, stiffness control, and impedance control.
 
-`task_space` computes the Jacobian and the inertia of the task, damped near singularities; a posture torque acts in the null
-space of the task. Gains are those of `joint_space`, with one value per direction of the task.
+`task_space` computes the Jacobian and the inertia of the task, damped near singularities; a posture torque acts in the
+null space of the task. Gains are those of `joint_space`, with one value per direction of the task. The controllers
+raise a `ControlError` if a gain has the wrong shape or the task is unknown, and a `ModelError` if the frame is unknown.
 """
 
 from enum import IntEnum
@@ -77,11 +78,7 @@ class TaskSpace(NamedTuple):
 
 
 def task_rows(task: str) -> slice:
-    """The rows of a twist that a task controls.
-
-    Raises:
-        ControlError: the task is unknown.
-    """
+    """The rows of a twist that a task controls."""
     if task not in _ROWS:
         raise ControlError(f"the task must be 'pose', 'position' or 'orientation', not {task!r}")
     return _ROWS[task]
@@ -98,20 +95,17 @@ def task_space(
 ) -> TaskSpace:
     """Jacobian, inertia and dynamically consistent inverse of a task, damped near singularities; O(n^3).
 
-    The conditioning x is the smallest eigenvalue of D^-1 A D^-1, where A = J M^-1 J^T is the mobility of the frame, and D^2 is
-    diagonal with the mean mobility of the angular and of the linear half of A, so that x does not depend on units and axes.
+    The conditioning x is the smallest eigenvalue of D^-1 A D^-1, where A = J M^-1 J^T is the mobility of the frame, and
+    D^2 is diagonal with the mean mobility of the angular and of the linear half of A, so that x does not depend on
+    units and axes.
 
     If x is below the threshold e, D^2 (e - x)^2 / e is added to A (after Nakamura & Hanafusa 1986). The inertia in any
-    direction is then at most 4 / (3 e) times the inverse of the mean mobility, and Lambda is continuously differentiable. JAX's
-    derivatives treat the damping as constant.
+    direction is then at most 4 / (3 e) times the inverse of the mean mobility, and Lambda is continuously
+    differentiable. JAX's derivatives treat the damping as constant.
 
     Args:
-        frame: name of a link or frame; by default, the chain's tip.
-        threshold: conditioning e below which the task is damped.
-
-    Raises:
-        ControlError: the task is unknown.
-        ModelError: the frame is unknown.
+        frame: name of a link or frame; None: the chain's tip.
+        threshold: conditioning e.
     """
     rows = task_rows(task)
     j = jacobian(chain, q, frame, "mixed")[rows]
@@ -155,10 +149,10 @@ class TaskTorque(NamedTuple):
 
     Attributes:
         tau: joint torques [N m or N].
-        error: orientation error log(R_d R^T) and position error p_d - p in world axes, or only the one that the task controls
-            [rad, m].
+        error: orientation error log(R_d R^T) and position error p_d - p in world axes, or only the one that the task
+            controls [rad, m].
         rate: velocity error V_d - V of the task, in world axes [rad/s, m/s].
-        conditioning: conditioning of the task inertia, from 0 (singular) to 1; see `task_space`.
+        conditioning: as in `TaskSpace`.
         status: a `TaskStatus` as an integer.
     """
 
@@ -218,22 +212,20 @@ def operational_space_control(
 
         tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt qd) + C qd + g + k + f + (1 - J^T J_bar^T) tau_0.
 
-    With an exact model and away from singularities, the position error of the origin satisfies e'' + Kd e' + Kp e = 0; a small
-    orientation error satisfies the same equation. Near singularities, Lambda is damped as in `task_space`, and the frame lags
-    in the singular directions; `TaskTorque.status` reports this.
+    With an exact model and away from singularities, the position error of the origin satisfies e'' + Kd e' + Kp e = 0;
+    a small orientation error satisfies the same equation. Near singularities, Lambda is damped as in `task_space`, and
+    the frame lags in the singular directions; `TaskTorque.status` reports this.
 
-    The posture torque tau_0 does not affect these errors, since J M^-1 (1 - J^T J_bar^T) = 0. A redundant robot needs damping
-    in the null space, which `posture_torque` can provide.
+    The posture torque tau_0 does not affect these errors, since J M^-1 (1 - J^T J_bar^T) = 0. A redundant robot needs
+    damping in the null space, which `posture_torque` can provide.
 
     Args:
+        reference: desired motion, which always contains the whole pose.
         kp: position gain [1/s^2].
         kd: velocity gain [1/s].
-        posture: posture torque tau_0 [N m or N]; zero by default.
-        frame, task, threshold: as in `task_space`; the reference always contains the whole pose.
-
-    Raises:
-        ControlError: a gain has the wrong shape, or the task is unknown.
-        ModelError: the frame is unknown.
+        posture: posture torque tau_0 [N m or N]; None: zero.
+        frame: name of a link or frame; None: the chain's tip.
+        threshold: conditioning below which Lambda is damped.
     """
     state = task_state(chain, q, qd, reference, frame, task, threshold)
     wanted = state.acceleration + apply_gain("kd", kd, state.rate) + apply_gain("kp", kp, state.error)
@@ -247,27 +239,14 @@ def posture_torque(
 ) -> Float[Array, " nv"]:
     """The posture torque tau_0 = M (Kp difference(q, rest) - Kd qd) [N m or N], which pulls the joints towards a posture.
 
-    Task-space controllers project this torque into the null space of the task.
-
-    Args:
-        rest: desired posture [rad or m].
-        kp: position gain [1/s^2].
-        kd: velocity gain [1/s].
-
-    Raises:
-        ControlError: a gain has the wrong shape.
+    Task-space controllers project this torque into the null space of the task. Kp is in [1/s^2], and Kd in [1/s].
     """
     wanted = apply_gain("kp", kp, difference(chain, q, rest)) - apply_gain("kd", kd, qd)
     return generalised_momentum(chain, q, wanted)
 
 
 class Spring(NamedTuple):
-    """Wrench and energy of the spring computed by `task_spring`.
-
-    Attributes:
-        wrench: wrench on the frame, in world axes and about its origin, in the directions of the task [N m, N].
-        energy: energy stored in the spring [J].
-    """
+    """The energy [J] of the spring of `task_spring`, and its wrench on the frame, in world axes about its origin [N m, N]."""
 
     wrench: Float[Array, " k"]
     energy: Float[Array, ""]
@@ -277,14 +256,9 @@ class Spring(NamedTuple):
 def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose") -> Spring:
     """Wrench and energy of a spring between a pose (R, p) and the desired pose (R_d, p_d).
 
-    The energy is x . K x / 2 with the deflection x = (log(R_d^T R), R_d^T (p - p_d)). If K is symmetric and the rotation does
-    not exceed pi, the wrench is the exact negative gradient of the energy, so the spring is conservative.
-
-    Args:
-        stiffness: stiffness K in the axes of the desired pose [N m/rad, N/m].
-
-    Raises:
-        ControlError: the stiffness has the wrong shape, or the task is unknown.
+    The energy is x . K x / 2 with the deflection x = (log(R_d^T R), R_d^T (p - p_d)) and the stiffness K in the axes of
+    the desired pose [N m/rad, N/m]. If K is symmetric and the rotation does not exceed pi, the wrench is the exact
+    negative gradient of the energy, so the spring is conservative.
     """
     rows = task_rows(task)
     back = wanted[:3, :3].T
@@ -314,23 +288,18 @@ def stiffness_control(
 ) -> Float[Array, " nv"]:
     """Stiffness control about a fixed goal (Salisbury 1980): tau = J^T (F_spring - D V) + g + k - D_q qd [N m or N], O(n).
 
-    Let E be the kinetic energy of the robot plus the energy of the task spring. With the twist V of the frame and the external
-    torques tau_ext, dE/dt = -V . D V - qd . D_q qd + qd . tau_ext, less the power that friction dissipates. The robot is
-    therefore passive in every configuration, including singular ones.
-
-    The inertias of the model need not be correct, but its gravity torques g and spring torques k must be. The controller
-    requires only the transpose of the Jacobian and no inverse.
+    Let E be the kinetic energy of the robot plus the energy of the task spring. With the twist V of the frame and the
+    external torques tau_ext, dE/dt = -V . D V - qd . D_q qd + qd . tau_ext, less the power that friction dissipates.
+    The robot is therefore passive in every configuration, including singular ones. The inertias of the model need not
+    be correct, but its gravity torques g and spring torques k must be.
 
     Args:
         goal: desired pose of the frame in the world [m].
         stiffness: stiffness K, as in `task_spring`.
         damping: damping D in world axes [N m s/rad, N s/m].
-        joint_damping: joint damping D_q [N m s/rad or N s/m]. A redundant robot needs D_q, since D does not damp motion in the
-            null space of the task.
-
-    Raises:
-        ControlError: a gain has the wrong shape, or the task is unknown.
-        ModelError: the frame is unknown.
+        joint_damping: joint damping D_q [N m s/rad or N s/m]. A redundant robot needs D_q, since D does not damp motion
+            in the null space of the task.
+        frame: name of a link or frame; None: the chain's tip.
     """
     j = jacobian(chain, q, frame, "mixed")[task_rows(task)]
     wrench = task_spring(frame_pose(chain, q, frame), goal, stiffness, task).wrench
@@ -353,24 +322,23 @@ def impedance_control(
 ) -> TaskTorque:
     """Impedance control with a moving spring and damper (Hogan 1985; Ott 2008), O(n^3).
 
-    The frame satisfies Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext, where V~ = V - V_d is its velocity error, F_spring the
-    wrench of `task_spring` and F_ext the external wrench. The controller preserves the task inertia Lambda and the task's
-    Coriolis matrix mu = (J_bar^T C - Lambda dJ/dt) J_bar, for which dLambda/dt - 2 mu is skew-symmetric. It therefore needs no
-    force measurement.
+    The frame satisfies Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext, where V~ = V - V_d is its velocity error,
+    F_spring the wrench of `task_spring` and F_ext the external wrench. The controller preserves the task inertia Lambda
+    and the task's Coriolis matrix mu = (J_bar^T C - Lambda dJ/dt) J_bar, for which dLambda/dt - 2 mu is skew-symmetric.
+    It therefore needs no force measurement.
 
-    Let E be V~ . Lambda V~ / 2 plus the energy of the spring. Then dE/dt = -V~ . D V~ + V~ . F_ext, so the robot is passive
-    from F_ext to V~. This result assumes an exact model, a configuration away from singularities, and either a desired pose
-    whose axes do not rotate or an isotropic stiffness.
+    Let E be V~ . Lambda V~ / 2 plus the energy of the spring. Then dE/dt = -V~ . D V~ + V~ . F_ext, so the robot is
+    passive from F_ext to V~. This result assumes an exact model, a configuration away from singularities, and either a
+    desired pose whose axes do not rotate or an isotropic stiffness.
 
     Near singularities, the task inertia is damped as in `task_space`; `stiffness_control` needs no such damping.
 
     Args:
         stiffness: stiffness K, as in `task_spring`.
-        damping: damping D in world axes [N m s/rad, N s/m]; see
-            `impedance_damping`.
-        posture: posture torque tau_0 [N m or N], for example from `posture_torque`; zero by default.
+        damping: damping D in world axes [N m s/rad, N s/m]; see `impedance_damping`.
+        posture: posture torque tau_0 [N m or N], for example from `posture_torque`; None: zero.
 
-    The frame, task, threshold and errors are those of `operational_space_control`.
+    The frame and threshold are those of `operational_space_control`.
     """
     state = task_state(chain, q, qd, reference, frame, task, threshold)
     space, rate = state.space, state.rate
@@ -395,10 +363,7 @@ def impedance_energy(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
-    """The energy E of a frame under `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring [J].
-
-    The arguments and errors are the same as for `impedance_control`.
-    """
+    """The energy E of a frame under `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring [J]."""
     state = task_state(chain, q, qd, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)
     return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy
@@ -411,12 +376,7 @@ def impedance_damping(
     """The damping matrix D for which every mode of the system (Lambda, D, K) has a given damping ratio [N m s/rad, N s/m].
 
     By double diagonalisation (Albu-Schaeffer, Ott, Frese & Hirzinger 2003), D = 2 ratio L (L^-1 K L^-T)^(1/2) L^T with
-    Lambda = L L^T.
-
-    Args:
-        inertia: task inertia Lambda, positive definite [kg m^2, kg].
-        stiffness: stiffness K in the same axes, symmetric and positive semidefinite [N m/rad, N/m].
-        ratio: damping ratio; 1 is critical damping.
+    Lambda = L L^T. K is in the axes of Lambda, symmetric and positive semidefinite.
     """
     lower = jnp.linalg.cholesky(inertia)
     white = solve_triangular(lower, solve_triangular(lower, stiffness, lower=True).T, lower=True)

@@ -137,7 +137,7 @@ def check_sizes(chain: Chain) -> None:
 
 
 def check_coordinates(chain: Chain) -> None:
-    """Raise an error that names the joint if one with several degrees of freedom, or the coupling, is invalid."""
+    """Raise an error if a joint with several degrees of freedom, or the coupling, is invalid."""
     topology, n = chain.topology, chain.n
     screw, rotation, translation = (np.asarray(x) for x in (chain.screw, chain.rotation, chain.translation))
     for links, joint in topology.compound_links():
@@ -347,9 +347,9 @@ def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
 def with_masses(chain: Chain, masses: Float[Array, " n"]) -> Chain:
     """Replace the masses of all links [kg]; centres of mass and inertias about them are unchanged.
 
-    The parameters of a link change by (1, c, -[c]^2) per kilogram, like those of a point mass at its centre of mass c, which is
-    the origin for a massless link. In contrast, derivatives with respect to `chain.inertia[:, 0]` are those at fixed first
-    moments m c and fixed inertias about the link's origin.
+    The parameters of a link change by (1, c, -[c]^2) per kilogram, like those of a point mass at its centre of mass c,
+    which is the origin for a massless link. In contrast, derivatives with respect to `chain.inertia[:, 0]` are those at
+    fixed first moments m c and fixed inertias about the link's origin.
 
     Raises:
         ModelError: `masses` does not have one entry per link.
@@ -373,8 +373,8 @@ def attach(
 ) -> Chain:
     """Attach a body, for example a tool or a payload, rigidly to a link or frame, and return the new chain.
 
-    The ten inertial parameters of the body are added to those of the link that carries the frame. The derivative with respect
-    to `mass` is that at a fixed centre of mass and a fixed inertia about it.
+    The ten inertial parameters of the body are added to those of the link that carries the frame. The derivative with
+    respect to `mass` is that at a fixed centre of mass and a fixed inertia about it.
 
     Args:
         frame: name of the link or frame; None: the chain's tip.
@@ -410,14 +410,16 @@ def from_screws(
 ) -> Chain:
     """Build a chain from the screw axes and the link poses in its home position q = 0.
 
-    In a serial chain, the pose of link i is T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i (Lynch & Park 2017, sec. 4.1 and
-    8.3). The link frames of the chain are the frames {i} with the home poses M_i, whose origins need not be on the joint axes.
-    The joint screw in {i} is A_i = Ad(M_i^-1) S_i, and the placement of {i} in its parent frame p is M_p^-1 M_i.
+    In a serial chain, the pose of link i is T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i (Lynch & Park 2017, sec.
+    4.1 and 8.3). The link frames of the chain are the frames {i} with the home poses M_i, whose origins need not be on
+    the joint axes. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, and the placement of {i} in its parent frame p is
+    M_p^-1 M_i.
 
     Args:
         screws: space screws S_i = (w, v) in base coordinates at q = 0, one per row, (n, 6) [1, m/rad]. A revolute axis
-            through the point p has v = -w x p, and a helical joint with pitch h [m/rad] has v = -w x p + h w. A prismatic
-            joint has w = 0 and |v| = 1. The code that accompanies the book stores screws as columns; transpose such arrays.
+            through the point p has v = -w x p, and a helical joint with pitch h [m/rad] has v = -w x p + h w. A
+            prismatic joint has w = 0 and |v| = 1. The code that accompanies the book stores screws as columns;
+            transpose such arrays.
         home_poses: poses M_i in the base (not in the previous link), (n, 4, 4) [m].
         spatial_inertias: spatial inertias G_i in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg], or ten inertial
             parameters about the origin of {i}, (n, 10) [kg, kg m, kg m^2].
@@ -510,8 +512,8 @@ def from_dh(
     Modified convention (Craig 2005, sec. 3.4): T_{i-1,i} = Rx(alpha_{i-1}) Tx(a_{i-1}) Rz(theta_i) Tz(d_i); the
     axis of joint i is z_i, and row i of the table contains a_{i-1} and alpha_{i-1}.
 
-    Link poses, inertial parameters and the regressor refer to the DH frames 1..n. In the standard convention, the joint axis
-    does not in general pass through the origin of the link frame: A_i = Ad(T^-1) (z, 0) with T = T_{i-1,i} at q = 0.
+    Link poses, inertial parameters and the regressor refer to the DH frames 1..n. In the standard convention, the joint
+    axis does not in general pass through the origin of the link frame: at q = 0, A_i = Ad(T_{i-1,i}^-1) (z, 0).
 
     Args:
         a: link lengths [m], (n,).

@@ -68,9 +68,9 @@ class Friction:
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
     The smooth sign function tanh(qd / v_c) makes f differentiable at rest, but a loaded joint then creeps instead of
-    sticking. The excess of static over Coulomb friction, fs - fc, decays over the velocity w_s (Armstrong-Helouvry, Dupont &
-    Canudas de Wit 1994). The peak of f lies near v_c and is lower than fs unless v_c is much smaller than w_s. For
-    prismatic joints, replace [rad] by [m] and [N m] by [N].
+    sticking. The excess of static over Coulomb friction, fs - fc, decays over the velocity w_s (Armstrong-Helouvry,
+    Dupont & Canudas de Wit 1994). The peak of f lies near v_c and is lower than fs unless v_c is much smaller than w_s.
+    For prismatic joints, replace [rad] by [m] and [N m] by [N].
 
     Attributes:
         viscous: fv [N m s/rad].
@@ -150,18 +150,18 @@ class Topology:
         parents: index of each link's parent link, -1 for the base; a parent precedes its children.
         joint_names: names of the joints, one per link, in link order.
         link_names: the moving links; link i moves with joint i.
-        tip_name: the link or frame that functions use by default; initially the only link without children, if there is one.
+        tip_name: the link or frame that functions use by default; None if several links have no children.
         compound_joints: first link and type of each joint with several degrees of freedom, (0, "free"): "spherical" (3
             links), "free" (6), "planar" (3), "universal" (2) or "cylindrical" (2). Every other joint has one link.
         coordinate_names: names of the generalised coordinates if they differ from the joint names.
         frame_names: named frames fixed to links or to the base (fused links, tool frames).
         frame_links: the link to which each named frame is fixed, -1 for the base.
-        unrounded: rotation, translation and screw of each link (18 numbers) before angles and axes in the robot description
-            were rounded (1.5708 for pi/2), or empty. Only the number of base parameters depends on them.
+        unrounded: rotation, translation and screw of each link (18 numbers) before angles and axes in the robot
+            description were rounded (1.5708 for pi/2), or empty. Only the number of base parameters depends on them.
         rounding: bound on the differences between these numbers and those of the chain.
 
     Raises:
-        ModelError: parents do not form a tree; names are repeated, or too many or too few; a frame's link does not exist.
+        ModelError: parents do not form a tree; names are repeated, too many or too few; a frame's link is missing.
     """
 
     parents: tuple[int, ...]
@@ -274,9 +274,10 @@ def _names(given: Sequence[str], n: int, kind: str) -> tuple[str, ...]:
 class Transmission(eqx.Module):
     """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
 
-    The row of a motor with a simple gear has one nonzero entry, the gear ratio r; the row of a motor that drives several joints
-    (a coupled wrist, a drive at the base) has several. Only the spin of rotors about their axes is modelled; it adds
-    matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020, example 6.1: r^2 J_m).
+    The row of a motor with a simple gear has one nonzero entry, the gear ratio r; the row of a motor that drives
+    several joints (a coupled wrist, a drive at the base) has several. Only the spin of rotors about their axes is
+    modelled; it adds matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020,
+    example 6.1: r^2 J_m). Motor friction, a function of the motor rates, is mapped to the joints by matrix^T.
 
     Attributes:
         matrix: gear ratios, motor revolutions per joint revolution [1], or [rad/m] for prismatic joints.
@@ -302,33 +303,35 @@ class Coupling(eqx.Module):
 class Chain(eqx.Module, Summary):
     """A serial chain or tree of n one-degree-of-freedom joints, as an Equinox pytree; joint i moves link i.
 
-    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i), where M_i is the constant placement and A_i = (w, v)
-    is the joint screw in the frame of link i:
+    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i), where M_i is the constant placement and
+    A_i = (w, v) is the joint screw in the frame of link i:
 
     - for revolute joints, |w| = 1 and v . w = 0 (v = 0 if the axis passes through the origin);
     - for prismatic joints, w = 0 and |v| = 1;
     - for helical joints, |w| = 1 and v . w is the pitch [m/rad].
 
-    Derivatives with respect to a screw differentiate Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.
+    Derivatives with respect to a screw are those of Rodrigues' formula, which is the exponential only if |w| is 1 or 0.
 
-    A spherical joint consists of three such joints, and a free joint of six, with massless links between them. Their positions
-    contain a quaternion, and their velocities are in the body frame (docs/conventions.md): a state has `nq` positions and `nv`
-    velocities.
+    A spherical joint consists of three such joints, and a free joint of six, with massless links between them. Their
+    positions contain a quaternion, and their velocities are in the body frame (docs/conventions.md): a state has `nq`
+    positions and `nv` velocities.
 
-    Create a chain with `load`, `from_screws` or `from_dh`, or choose one from `textbook` or `robots`. Change leaves with
-    `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
+    Create a chain with `load`, `from_screws` or `from_dh`, or choose one from `textbook` or `robots`. Change leaves
+    with `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
 
     Attributes:
         rotation: R of M_i.
         translation: p of M_i [m].
         screw: joint screws A_i = (w, v) in the link frames [1, m/rad] ([0, 1] for prismatic joints).
-        inertia: ten parameters per link about the origin of its frame: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
+        inertia: ten parameters per link about the origin of its frame: m, m c, Ixx Ixy Iyy Ixz Iyz Izz
+            [kg, kg m, kg m^2].
         armature: reflected rotor inertia per joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
         gravity: acceleration of gravity in world axes [m/s^2]; without `base_pose`, these are the axes of the base.
         frame_poses: pose of every named frame in its link [m].
         base_pose: pose of the base in the world frame, in which gravity and poses are expressed; None for the identity.
         transmission: rotors geared to the joints, if any.
-        coupling: joint positions as a function of other generalised coordinates; None if the coordinates are joint positions.
+        coupling: joint positions as a function of other generalised coordinates; None if the coordinates are joint
+            positions.
     """
 
     rotation: Float[Array, "n 3 3"]
@@ -500,7 +503,8 @@ def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
     """Limits of a chain's coordinates; a coordinate that moves several joints satisfies the limits of all of them.
 
     The torque limit of a coordinate is derived from that of the joint that it moves most. Position and velocity limits of a
-    joint that depends on several coordinates are ignored.
+    joint that depends on several coordinates are ignored; include them in the `clearance` of
+    `jaxdyn.identification.optimal_excitation`.
     """
     lower, upper = np.asarray(chain.limits.position, float).T
     velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)

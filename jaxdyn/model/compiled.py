@@ -36,10 +36,11 @@ LEVEL = "xla_backend_optimization_level"
 def compiled(function: F) -> F:
     """Run the function as one compiled program when it is called with arrays outside `jit`, `vmap`, `grad` and the like.
 
-    Each combination of argument structure (including the robot's topology), shapes and dtypes has its own program, which is
-    cached for the life of the process. Floats are inputs; integers, strings and functions are static, and the free variables
-    of a function argument are read at compilation, as with `jax.jit`. Later calls take 30 to 60 us longer than a call of the
-    jitted function. Under a transformation, or if an argument is unhashable, the function is called directly.
+    Each combination of argument structure (including the robot's topology), shapes and dtypes has its own program,
+    which is cached for the life of the process. Floats are inputs; integers, strings and functions are static, and the
+    free variables of a function argument are read at compilation, as with `jax.jit`. Later calls take 30 to 60 us
+    longer than a call of the jitted function. Under a transformation, or if an argument is unhashable, the function is
+    called directly.
     """
     function = checked(function)
     names = tuple(inspect.signature(function).parameters)
@@ -153,7 +154,7 @@ def _spelled(form: _Form, sizes: tuple[int | None, ...]) -> str:
 
 @functools.cache
 def _compiles_quickly() -> bool:
-    """True on the CPU, where level 2 compiles in up to a third less time than 3, unless the user has set a level for XLA."""
+    """True on the CPU, where level 2 saves up to a third of the compilation time, unless the user has set a level for XLA."""
     return jax.default_backend() == "cpu" and LEVEL not in os.environ.get("XLA_FLAGS", "")
 
 

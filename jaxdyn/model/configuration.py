@@ -4,10 +4,11 @@ The entries of q and v are in the order of the joints, and a small motion dq has
 
 - ordinary joint: one position, one velocity;
 - spherical joint: a unit quaternion (w, x, y, z), and the angular velocity in the body frame;
-- free joint: a point and a unit quaternion (px, py, pz, w, x, y, z), and the angular and linear velocity in the body frame.
+- free joint: a point and a unit quaternion (px, py, pz, w, x, y, z), and the angular and linear velocity in the body
+  frame.
 
-The algorithms use local coordinates about the current pose of such a joint, which `place` includes in the placement of its
-first link (or in `base_pose`, if the joint carries all links, so that a batch of states shares all link constants).
+The algorithms use local coordinates about the current pose of such a joint, which `place` includes in the placement of
+its first link (or in `base_pose`, if the joint carries all links, so that a batch of states shares all link constants).
 """
 
 import dataclasses
@@ -77,8 +78,8 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
     """Random configuration with uniformly distributed joint positions [rad or m] and orientations.
 
-    Ordinary joints are within their limits, or within +-pi if a limit is infinite; coupled coordinates are within +-1. The
-    origins of free joints are in the cube with edge length 2 `size` [m], centred at the origin.
+    Ordinary joints are within their limits, or within +-pi if a limit is infinite; coupled coordinates are within +-1.
+    The origins of free joints are in the cube with edge length 2 `size` [m], centred at the origin.
     """
     where = layout(chain)
     angles, turns, points = jax.random.split(key, 3)
@@ -113,8 +114,8 @@ def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """The configuration reached from q by the motion dq, a constant velocity held for unit time: q + dq for ordinary joints.
 
-    Quaternion joints move by the exponential of their body twist: R' = R exp([w]), p' = p + R V(w) v, with the left Jacobian
-    V(w) of exp (Lynch & Park 2017, sec. 3.3.3).
+    Quaternion joints move by the exponential of their body twist: R' = R exp([w]), p' = p + R V(w) v, with the left
+    Jacobian V(w) of exp (Lynch & Park 2017, sec. 3.3.3).
     """
     where = layout(chain)
     if not where.curved:

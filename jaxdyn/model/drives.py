@@ -42,23 +42,24 @@ def with_transmission(
 ) -> Chain:
     """Add motors geared to a robot's joints: motor rates = R qd, joint torques = R^T motor torques (see `Transmission`).
 
-    An existing transmission is replaced; armature and joint friction are unchanged. If values are traced by JAX, only shapes
-    are checked.
+    An existing transmission is replaced; armature and joint friction are unchanged. Motor parameters are one value or
+    one per motor. If values are traced by JAX, only shapes are checked.
 
     Args:
         gear_ratio: motor revolutions per joint revolution ([rad/m] for prismatic joints), one value or one per joint;
-            negative if motor and joint rotate in opposite directions. Every joint that is not part of a spherical or free
-            joint has one motor.
+            negative if motor and joint rotate in opposite directions. Every joint that is not part of a spherical or
+            free joint has one motor.
         matrix: R, (motors, n), instead of `gear_ratio`. It has one column per joint, even if coordinates are coupled.
         rotor_inertia: inertia J_m of each rotor about its axis [kg m^2].
         viscous_friction: viscous coefficient at each motor, in terms of motor speed [N m s/rad].
         coulomb_friction: Coulomb friction at each motor [N m].
-        coulomb_velocity: motor speed v_c in the smoothed sign tanh(speed / v_c) [rad/s]; by default 0.02 times the largest
-            absolute ratio in the motor's row.
+        coulomb_velocity: motor speed v_c in the smoothed sign tanh(speed / v_c) [rad/s]; by default 0.02 times the
+            largest absolute ratio in the motor's row.
 
     Raises:
-        ModelError: both or neither of gear_ratio and matrix are passed; a shape is wrong; a value is NaN; a motor drives
-            no joint, or a spherical or free joint; an inertia or friction is negative, or a `coulomb_velocity` is not positive.
+        ModelError: both or neither of gear_ratio and matrix are passed; a shape is wrong; a value is NaN; a motor
+            drives no joint, or a spherical or free joint; an inertia or friction is negative, or a `coulomb_velocity`
+            is not positive.
     """
     n, dtype = chain.n, chain.dtype
     if (gear_ratio is None) == (matrix is None):
@@ -111,7 +112,8 @@ def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Seq
 
     Raises:
         ModelError: a shape is wrong; a value is NaN; coordinates have no effect or are linearly dependent; names are
-            missing or repeated; the matrix changes a spherical or free joint (whose columns must come first, unchanged).
+            missing or repeated; the matrix changes a spherical or free joint (whose columns must come first,
+            unchanged).
     """
     dtype, present = chain.dtype, chain.nv
     s = jnp.asarray(matrix, dtype)
@@ -168,15 +170,15 @@ def check_values(
 class ElasticJoints(eqx.Module):
     """A spring and a rotor at each coordinate of a chain, except for spherical and free joints, which are rigid.
 
-    Let q be the joint angle and theta = rotor angle / gear_ratio the rotor angle referred to the joint. The motor torque tau_m
-    acts on the rotor shaft, and the joint is driven by a spring and a damper:
+    Let q be the joint angle and theta = rotor angle / gear_ratio the rotor angle referred to the joint. The motor
+    torque tau_m acts on the rotor shaft, and the joint is driven by a spring and a damper:
 
         torque on the joint = K (theta + rest - q) + D (thetad - qd),
         J thetadd = gear_ratio tau_m - B thetad - torque on the joint
 
     with J = gear_ratio^2 rotor_inertia and B = gear_ratio^2 rotor_friction. Only the spin of rotors about their axes is
-    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so the mass matrix is block-diagonal: M(q)
-    for the links and diag(J) for the rotors. Create an instance with `elastic_joints`.
+    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so the mass matrix is block-diagonal:
+    M(q) for the links and diag(J) for the rotors. Create an instance with `elastic_joints`.
 
     Attributes:
         stiffness: K [N m/rad].
@@ -215,11 +217,13 @@ def elastic_joints(
     gear_ratio: Values = 1.0,
     rotor_friction: Values = 0.0,
 ) -> ElasticJoints:
-    """Create `ElasticJoints` for a chain, whose armature must not include the rotor inertias, and check the values.
+    """Create `ElasticJoints` for a chain, from one value for all joints or one per joint, and check the values.
+
+    The chain's armature must not include the rotor inertias.
 
     Raises:
-        ModelError: the chain has a transmission, whose rotors are rigidly coupled to the joints; a shape is wrong or a value
-            is NaN; a stiffness, inertia or gear ratio is not positive; damping or friction is negative.
+        ModelError: the chain has a transmission, whose rotors are rigidly coupled to the joints; a shape is wrong or a
+            value is NaN; a stiffness, inertia or gear ratio is not positive; damping or friction is negative.
     """
     if chain.transmission is not None:
         raise ModelError(
@@ -245,13 +249,13 @@ def elastic_joints(
 def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
     """Combine a chain and its elastic joints into one chain, with the link and rotor angles (q, theta) as coordinates [rad].
 
-    Each spring is a joint with position q - theta that carries a massless link. A `Coupling` maps (q, theta) to the joint
-    positions, and a `Transmission` represents the rotors, at the motor rates gear_ratio thetad. The mass matrix has the
-    diagonal blocks M(q) and diag(J).
+    Each spring is a joint with position q - theta that carries a massless link. A `Coupling` maps (q, theta) to the
+    joint positions, and a `Transmission` represents the rotors, at the motor rates gear_ratio thetad. The mass matrix
+    has the diagonal blocks M(q) and diag(J).
 
     The generalised forces are those on the link coordinates, followed by gear_ratio times the motor torques (see
-    `joint_torques_from_motors`). `spring_energy` and `spring_force` include the elastic joints, and `friction_force` includes
-    their damping and the rotor friction. The leaves of `elastic` become leaves of the chain, for derivatives.
+    `joint_torques_from_motors`). `spring_energy` and `spring_force` include the elastic joints, and `friction_force`
+    includes their damping and the rotor friction. The leaves of `elastic` become leaves of the chain, for derivatives.
 
     To simulate the chain with `rollout`, use time steps below about 2 sqrt(J / K). In inner loops, prefer
     `elastic_forward_dynamics`, which avoids the massless links.

@@ -1,11 +1,12 @@
 """Joints: their coordinates, and the pose of a link at its joint position.
 
-Every link moves by one screw joint. A joint with several degrees of freedom consists of several links without mass between
-them; its type is a class in `JOINT_TYPES`, and a `curved` type also needs a chart and a name in the model files.
+Every link moves by one screw joint. A joint with several degrees of freedom consists of several links without mass
+between them; its type is a class in `JOINT_TYPES`, and a `curved` type also needs a chart and a name in the model
+files.
 
-The pose of a link is given by one formula for revolute, prismatic and helical joints. Let A = (w, v) be the joint screw in
-the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. The pose T(q) = M exp([A] q) (Lynch &
-Park 2017, sec. 3.3.3) has the rotation and position
+The pose of a link is given by one formula for revolute, prismatic and helical joints. Let A = (w, v) be the joint screw
+in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. The pose T(q) = M exp([A] q)
+(Lynch & Park 2017, sec. 3.3.3) has the rotation and position
 
     R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d,
     b = R_0 [w],  c = -R_0 [w]^2,  a = R_0 - c,

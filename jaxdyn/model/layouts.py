@@ -1,19 +1,20 @@
 """States, accelerations and forces in the layouts of MuJoCo and Pinocchio.
 
-The layouts of jaxdyn, MuJoCo and Pinocchio differ in the order of quaternion components and in the velocity of a free joint
-(see the table in docs/conventions.md):
+The layouts of jaxdyn, MuJoCo and Pinocchio differ in the order of quaternion components and in the velocity of a free
+joint (see the table in docs/conventions.md):
 
     jaxdyn     quaternion (w, x, y, z); free joint (w, v): angular and linear velocity in body axes
     MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in world axes, angular velocity in body axes
     Pinocchio  quaternion (x, y, z, w); free joint (v, w): linear and angular velocity in body axes
 
-R is the rotation of the body in the world. Forces are conjugate to the velocities, so the power is the same in all layouts.
-Pinocchio represents the position of a continuous joint by (cos q, sin q), and that of a planar joint by (x, y, cos, sin).
+R is the rotation of the body in the world. Forces are conjugate to the velocities, so the power is the same in all
+layouts. Pinocchio represents the position of a continuous joint by (cos q, sin q), and that of a planar joint by (x, y,
+cos, sin).
 
-If the other program orders the joints differently, pass its joint names as `names`; by default, they are those of the chain.
-A joint with several degrees of freedom has the name used in the model file: J if the chain's joints are J_wx, J_wy, ...
-Planar, universal and cylindrical joints are several joints in MuJoCo, and one joint in Pinocchio unless `names` contains
-their parts. Every function raises a `ModelError` if the names are not those of the joints.
+If the other program orders the joints differently, pass its joint names as `names`; by default, they are those of the
+chain. A joint with several degrees of freedom has the name used in the model file: J if the chain's joints are J_wx,
+J_wy, ... Planar, universal and cylindrical joints are several joints in MuJoCo, and one joint in Pinocchio unless
+`names` contains their parts. Every function raises a `ModelError` if the names are not those of the joints.
 """
 
 from collections.abc import Sequence
@@ -103,7 +104,8 @@ def to_pinocchio_state(
 
     Args:
         names: joint names in Pinocchio's order (`model.names[1:]`).
-        continuous: names of the joints that have the type "continuous" in a URDF, which Pinocchio represents by (cos q, sin q).
+        continuous: names of the joints that have the type "continuous" in a URDF, which Pinocchio represents by (cos q,
+            sin q).
     """
     joints = _ordered(chain, names, compound=True)
     circles = _circles(joints, continuous)

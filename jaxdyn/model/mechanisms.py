@@ -45,7 +45,8 @@ class FrameConstraint(eqx.Module):
 class FunctionConstraint(eqx.Module):
     """Constraint phi(chain, q, parameters) = 0, where phi is a differentiable user-defined function that returns a vector.
 
-    `parameters` is a pytree of inputs. Pass the same `function` in every call: jitted functions recompile for a new object.
+    Results can be differentiated with respect to the pytree `parameters`. Pass the same `function` in every call, since a new
+    object makes jitted functions recompile.
     """
 
     parameters: Any
@@ -55,10 +56,10 @@ class FunctionConstraint(eqx.Module):
 class PfaffianConstraint(eqx.Module):
     """Velocity constraint A(chain, q, parameters) qd = 0, in general nonholonomic, as for rolling contact or a knife edge.
 
-    In constrained dynamics, the matrix A (m, nv) takes the place of the Jacobian J of a holonomic constraint, and dA/dt that of
-    dJ/dt. Positions are not constrained: `constraint_residual` is 0, `project_configuration` moves only in directions that
-    satisfy the constraint, and stabilisation acts only on velocities. `project_velocity` and `constrained_rollout` enforce
-    A qd = 0.
+    `function` returns the matrix A (m, nv), which takes the place of the Jacobian J of a holonomic constraint in
+    constrained dynamics, and dA/dt that of dJ/dt. Positions are not constrained: `constraint_residual` is 0,
+    `project_configuration` moves only in directions that satisfy the constraint, and stabilisation acts only on
+    velocities. `project_velocity` enforces and `constrained_rollout` maintains A qd = 0.
     """
 
     parameters: Any
@@ -84,9 +85,9 @@ def point_constraint(
         other: the second frame; the world if None.
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
-        axes: the constrained axes of `other`. For a planar loop, pass the two axes of the plane of motion ("xz" if the joints
-            turn about y), since the third would be redundant. For a point that slides on a line or plane, pass only the axes
-            along which it cannot move.
+        axes: the constrained axes of `other`. For a planar loop, pass the two axes of the plane of motion ("xz" if the
+            joints turn about y), since the third would be redundant. For a point that slides on a line or plane, pass
+            only the axes along which it cannot move.
 
     Raises:
         ModelError: `axes` is empty, or contains a repeated axis or an axis other than x, y and z.
@@ -110,7 +111,8 @@ def pose_constraint(
         other: the second frame; the world if None.
         pose: 4x4 pose of the constrained frame in `frame` [m].
         other_pose: 4x4 pose of the other constrained frame in `other`, or in the world [m].
-        rows: the constrained components among rx, ry, rz (rotation) and x, y, z (position), in the axes of `other_pose`.
+        rows: the constrained components among rx, ry, rz (rotation) and x, y, z (position), in the axes of
+            `other_pose`.
 
     Raises:
         ModelError: `rows` is empty, or contains an unknown or repeated component; a matrix is not a pose.
@@ -160,11 +162,12 @@ AXES = ("base_x", "base_y", "base_z")
 def with_moving_base_point(chain: Chain) -> Chain:
     """Prepend the Cartesian coordinates of the base origin to those of a robot: q_e = (x0, y0, z0, q).
 
-    The base is carried by three prismatic joints along the world axes, with massless links; it does not rotate. The mass
-    matrix becomes [[m eye(3), m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass. The
-    first three generalised forces are the components of the force that supports the base [N].
+    The base is carried by three prismatic joints along the world axes, with massless links; it does not rotate. The
+    mass matrix becomes [[m eye(3), m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre
+    of mass. The first three generalised forces are the components of the force that supports the base [N].
 
-    The third massless link takes the name of the base, whose mass is not included. Of `base_pose`, only the rotation remains.
+    The third massless link takes the name of the base, whose mass is not included. Of `base_pose`, only the rotation
+    remains.
 
     Raises:
         ModelError: the robot has a free joint, or a joint, link or frame with one of the new names.

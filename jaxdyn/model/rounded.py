@@ -1,7 +1,8 @@
 """Rounded numbers in robot descriptions: the geometry for which angles and axes such as 1.5708 and 0.7071 stand.
 
-An arm whose axes are parallel has fewer base parameters than one whose axes differ by 4e-6 rad, as in a file with 1.5708
-for pi/2. The exact numbers decide only the number of base parameters; torques are computed with the numbers in the file.
+An arm whose axes are parallel has fewer base parameters than one whose axes differ by 4e-6 rad, as in a file with
+1.5708 for pi/2. The exact numbers decide only the number of base parameters; torques are computed with the numbers in
+the file.
 """
 
 import dataclasses
@@ -101,7 +102,7 @@ def written_unit(unit: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"] | Non
 
 
 def _meant_turn(angle: float, tolerance: float = 1e-10) -> float | None:
-    """The angle for which an angle stands that is a short decimal plus quarter turns, as -3.673e-6 from 1.5708; or None."""
+    """The angle for which an angle stands that differs by quarter turns from a short decimal, as -3.673e-6 from 1.5708."""
     for quarters in (0, -1, 1, -2, 2, -3, 3):
         turned = angle + quarters * np.pi / 2
         for places in range(LEAST_PLACES, 7):

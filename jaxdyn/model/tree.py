@@ -45,8 +45,8 @@ class Place(NamedTuple):
 class Walk:
     """A depth-first order of a tree's links, with registers for the states of branching links.
 
-    A branching link keeps its state in a register until its last child is visited; registers are then reused, so few are
-    needed: one or two for a humanoid. Every step of a sweep reads before it writes.
+    A branching link keeps its state in a register until its last child is visited; registers are then reused, so few
+    are needed: one or two for a humanoid. Every step of a sweep reads before it writes.
 
     Attributes:
         order: the links in the order of the walk; None if this is 0, 1, 2, ...
@@ -108,7 +108,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
 
 
 def _preorder(parents: tuple[int, ...]) -> list[int]:
-    """Depth-first order of the links in which the branch that needs the most registers comes last, if that saves registers."""
+    """Depth-first order; the branch that needs the most registers comes last where this saves registers."""
     children: dict[int, list[int]] = {}
     for link, parent in enumerate(parents):
         children.setdefault(parent, []).append(link)

@@ -32,15 +32,14 @@ def constrained_step(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state (q, qd) after a time step dt under qdd = constrained_forward_dynamics(tau - resistive_force).
 
-    After the step, the state is projected onto the nearest state that satisfies the constraints (`project_configuration`,
-    `project_velocity`). The projection changes the state by an amount of the order of the integration error, and
-    therefore preserves the order of the scheme. If `stabilisation` is given, Baumgarte's feedback replaces the projection;
-    it acts like an artificial spring and damper that reduces drift.
+    After the step, the state is projected onto the nearest state that satisfies the constraints
+    (`project_configuration`, `project_velocity`). The projection changes the state by an amount of the order of the
+    integration error, and therefore preserves the order of the scheme.
 
     Args:
-        constraints: one or more constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
-        stabilisation: Baumgarte's gains (alpha, beta) [1/s], used instead of the projection; with (0, 0), the residual phi
-            of the constraints drifts due to integration errors.
+        stabilisation: gains (alpha, beta) of Baumgarte's feedback [1/s], which replaces the projection and acts like an
+            artificial spring and damper; with (0, 0), the residual phi of the constraints drifts due to integration
+            errors.
 
     Raises:
         ModelError: the scheme is unknown, there is no constraint, or a constraint refers to an unknown frame.
@@ -96,9 +95,7 @@ def moving_base_rollout(
 ) -> Motion:
     """Positions and velocities of a robot whose base follows a path of poses T(t), at t = 0, every * dt, ..., steps * dt.
 
-    Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force. The motion of the base is evaluated
-    at each stage of the integration scheme, so the scheme retains its order.
-
+    Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force, at each stage of the scheme.
     The other arguments and the errors are those of `rollout` and `moving_base_forward_dynamics`.
 
     Args:
@@ -130,14 +127,13 @@ def hybrid_rollout(
 ) -> Motion:
     """Positions and velocities of a robot with prescribed motions of some joints, at t = 0, every * dt, ..., steps * dt.
 
-    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at every stage of the
-    integration scheme; their entries in q, qd and controls are ignored. To obtain the forces that the prescribed motion
-    requires, call `hybrid_dynamics` at the returned states. The other arguments are those of `rollout`.
+    Accelerations are those of `hybrid_dynamics`, which also returns the forces that the prescribed motion requires.
+    Prescribed coordinates follow their functions exactly at every stage of the integration scheme; their entries in q,
+    qd and controls are ignored. The other arguments are those of `rollout`.
 
     Args:
-        prescribed: mapping from prescribed coordinates to their motions. A key is the name of a joint (of a coordinate, if
-            joints are coupled) or a column of v; a value is a twice differentiable function of time [s] that returns a
-            position [rad or m]. Quaternion joints are not supported.
+        prescribed: mapping from joint names (coordinate names, if joints are coupled) or columns of v to twice
+            differentiable functions of time [s] that return a position [rad or m].
 
     Raises:
         ModelError: as for `rollout`, or a coordinate is unknown, repeated, or part of a quaternion joint.

@@ -28,32 +28,29 @@ def step(
     external_wrenches: Float[Array, "n 6"] | None = None,
     method: Method = "semi_implicit_euler",
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) after a time step dt under qdd = forward_dynamics(tau - resistive_force).
+    """The state (q, qd) after a time step dt [s] under qdd = forward_dynamics(tau - resistive_force).
 
-    Torques and wrenches are constant during the step.
+    Torques and wrenches are constant during the step. For quaternion joints, "q + dq" stands for integrate(chain, q, dq).
 
-    For quaternion joints, "q + dq" below means integrate(chain, q, dq).
+    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. First order, one evaluation of the dynamics per step.
+      It is symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate
+      dt qd^T C(q, qd) qdd, and can grow without bound; with friction, it stays bounded
+      (docs/rollouts.md).
+    - `implicit_damping`: like `semi_implicit_euler`, but with friction linearised at the end of the step,
+      (M + dt D) (qd' - qd) = dt (tau - h - resistive_force), where h = C qd + g, and D >= 0 contains the slopes of
+      `friction_force`. MuJoCo's implicitfast scheme is similar, but excludes dry friction. First order, two evaluations
+      per step: the first finds the joints whose velocity would change sign. These come to rest instead of chattering,
+      however stiff the friction is.
+    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd. First order, one evaluation per step. It adds energy to the
+      motion (Lynch & Park 2017, sec. 8.5).
+    - `rk4`: the classical Runge-Kutta scheme, of fourth order, with four evaluations per step. Quaternion joints are
+      integrated in exponential coordinates u about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12 (Munthe-Kaas 1999).
 
-    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. First order, one evaluation of the dynamics per step. It is
-      symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate dt qd^T C(q, qd) qdd: in
-      100 s of 1 ms steps, a planar elbow loses about 15 of 31 J (rk4 with 4 ms steps, at the same cost, 1e-3 J), and the energy
-      of a Panda grows without bound. With friction, it stays bounded. See docs/rollouts.md for the measurements.
-    - `implicit_damping`: like `semi_implicit_euler`, but with friction linearised at the end of the step: (M + dt D) (qd' -
-      qd) = dt (tau - h - resistive_force), where h = C qd + g, and D >= 0 contains the slopes of `friction_force`. MuJoCo's
-      implicitfast scheme is similar, but excludes dry friction. First order, two evaluations per step: the first finds the
-      joints whose velocity would change sign. These come to rest instead of chattering, however stiff the friction is.
-    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd. First order, one evaluation per step. It adds energy to the motion
-      (Lynch & Park 2017, sec. 8.5).
-    - `rk4`: the classical Runge-Kutta scheme, of fourth order, with four evaluations per step. Quaternion joints are integrated
-      in exponential coordinates u about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the order of the
-      scheme (Munthe-Kaas 1999).
-
-    In all schemes except `implicit_damping`, Coulomb friction is stiff: its rate constant is fc / (v_c M), where fc is the
-    Coulomb torque and v_c the velocity scale over which friction changes sign. Keep dt below about M v_c / fc, or increase v_c.
+    In all schemes except `implicit_damping`, Coulomb friction is stiff: its rate constant is fc / (v_c M), where fc is
+    the Coulomb torque and v_c the velocity scale over which friction changes sign. Keep dt below about M v_c / fc, or
+    increase v_c.
 
     Args:
-        tau: joint torques [N m or N].
-        dt: time step [s].
         external_wrenches: wrench (n, f) on each link, in the link's frame [N m, N]; for a wrench at the tip, use
             `link_wrenches`.
 
@@ -78,14 +75,7 @@ def advance(
     acceleration: Callable[[Chain, Array, Array, float | Array], Array],
     method: str,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state after a time step dt [s] under qdd = acceleration(chain, q, qd, elapsed), by one of the schemes of `step`.
-
-    The arguments of the function `acceleration` are the chain (with additional armature if friction is implicit), a state, and
-    the time `elapsed` since the start of the step [s].
-
-    Raises:
-        ModelError: the scheme is unknown.
-    """
+    """The state after a time step dt [s] under qdd = acceleration(chain, q, qd, elapsed), by one of the schemes of `step`."""
     if method in ("semi_implicit_euler", "implicit_damping"):
         change = dt * acceleration(chain, q, qd, 0.0)
         if method == "implicit_damping":
@@ -102,11 +92,7 @@ def advance(
 
 
 def _rk4(chain, q, qd, dt, acceleration):
-    """The state after a step of the classical Runge-Kutta scheme, in a scan that compiles one stage instead of four.
-
-    Stage k is evaluated at the state reached by c_k dt times the slope of the previous stage, where c_k are the nodes of the
-    scheme. The slopes are then summed with the weights w_k dt.
-    """
+    """The state after a step of the classical Runge-Kutta scheme, in a scan that compiles one stage instead of four."""
     nodes, weights = jnp.asarray([[0.0, 0.5, 0.5, 1.0], [1 / 6, 1 / 3, 1 / 3, 1 / 6]], q.dtype) * dt
 
     def stage(carry, x):
@@ -131,24 +117,7 @@ def promoted(chain: Chain, *vectors: Array) -> list[Array]:
 def with_implicit_friction(
     chain: Chain, qd: Float[Array, " nv"], predicted: Float[Array, " nv"], dt: Float[Array, ""]
 ) -> Chain:
-    """The robot with the mass matrix M + dt D, where D contains the slopes of the friction curves, for an implicit step.
-
-    Let h = C qd + g, and let f(qd) be the friction at the start of the step. With friction linearised at the end of the step,
-    as f(qd) + D (qd' - qd), the new velocity qd' satisfies
-
-        M (qd' - qd) = dt (tau - h - f(qd) - D (qd' - qd))   <=>   (M + dt D) (qd' - qd) = dt (tau - h - f(qd)),
-
-    which is forward dynamics with additional armature (or, for motors of a transmission, rotor inertia).
-
-    D has one entry per joint and per motor. The entry is the slope f', or 0 on the falling branch of Stribeck friction, where
-    f' is negative. If a step without D would reverse the joint, the entry is instead the slope f(qd) / qd of the chord from
-    zero velocity. The slope f' at a sliding velocity does not reflect the jump of Coulomb friction at zero velocity, and would
-    therefore make the joint chatter; the chord is at least as steep, and slows the joint without reversing it.
-
-    Args:
-        predicted: velocity at the end of a step without D, of which only the signs are used [rad/s or m/s].
-        dt: time step [s].
-    """
+    """The robot with the armature dt D, where D >= 0 contains the slopes of the friction curves, for an implicit step."""
     friction = dataclasses.replace(chain.friction, offset=jnp.zeros_like(chain.friction.offset))
     before, after = joint_rates(chain, qd), joint_rates(chain, predicted)
     slopes = _slopes(friction.torque, before, after)
@@ -164,6 +133,7 @@ def with_implicit_friction(
 def _slopes(force: Callable[[Array], Array], before: Array, after: Array) -> Array:
     """Slope of an elementwise force at each rate, or the slope of its chord from rest if the rate changes sign."""
     torque, slope = jax.jvp(force, (before,), (jnp.ones_like(before),))
+    # the slope of sliding friction misses its jump at rest and lets the joint chatter; the chord slows it without reversal
     moves = jnp.abs(before) > jnp.finfo(before.dtype).tiny
     chord = jnp.where(moves, torque / jnp.where(moves, before, jnp.ones_like(before)), slope)
     return jnp.maximum(jnp.where(before * after < 0, chord, slope), jnp.zeros_like(slope))

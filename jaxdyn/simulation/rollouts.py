@@ -40,28 +40,26 @@ def rollout(
 ) -> Motion:
     """Positions and velocities at t = 0, every * dt, 2 * every * dt, ..., steps * dt, starting from the state (q, qd).
 
-    The result has steps / every + 1 rows. A rollout stores only the controls and the returned rows, so with a policy and
-    every = steps, its memory does not grow with the horizon.
+    The result has steps / every + 1 rows. A rollout stores only the controls and the returned rows, so with a policy
+    and every = steps, its memory does not grow with the horizon.
 
     Unless `checkpoint` is set, reverse-mode derivatives store the intermediate values of every step. With L levels of
-    checkpoints, about L steps^(1 / L) states and the intermediate values of one step are stored, and every step is computed up
-    to L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 suffices for
-    thousands of steps. Values and derivatives do not depend on L.
+    checkpoints, about L steps^(1 / L) states and the intermediate values of one step are stored, and every step is
+    computed up to L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values;
+    L = 2 suffices for thousands of steps. Values and derivatives do not depend on L.
 
     Args:
-        q: initial positions [rad or m].
-        qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required if `controls` is a policy.
         method: integration scheme, as in `step`.
         external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
         every: number of steps between returned states; must divide the total number of steps.
-        checkpoint: number of checkpoint levels for reverse-mode derivatives; None to store all intermediate values.
+        checkpoint: number L of checkpoint levels.
 
     Raises:
-        ModelError: `steps` differs from the number of torque rows, or is missing although `controls` is a policy; `every` does
-            not divide `steps`; `checkpoint` is less than 1; or the scheme is unknown.
+        ModelError: `steps` differs from the number of torque rows, or is missing although `controls` is a policy;
+            `every` does not divide `steps`; `checkpoint` is less than 1; or the scheme is unknown.
     """
     by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 
@@ -76,9 +74,6 @@ class ControlledMotion(NamedTuple):
     """The result of `controlled_rollout`: one row at t = 0 and one row after every `every` control periods.
 
     Attributes:
-        t: times [s].
-        q: positions [rad or m].
-        qd: velocities [rad/s or m/s].
         tau: torques applied in the preceding period; zero in the first row [N m or N].
         state: controller states; every leaf of the pytree has one row per time.
     """
@@ -103,20 +98,18 @@ def controlled_rollout(
     every: int = 1,
     disturbance: Callable[[Array, Array, Array], Array] | None = None,
 ) -> ControlledMotion:
-    """Simulate the robot under a control law (tau, state) = law(state, t, q, qd) with control period dt.
+    """Simulate the robot under a control law (tau, state) = law(state, t, q, qd) with control period dt [s].
 
-    Torques are constant within a control period. The simulation includes the robot's friction and springs, and runs as one
-    compiled loop. For stateless controllers, use `rollout`.
+    Torques are constant within a control period. The simulation includes the robot's friction and springs. For
+    stateless controllers, use `rollout`.
 
     Args:
-        controller: the pair (law, initial state). The law is a pure function that returns torques [N m or N] and the next
-            state, a pytree of arrays with constant shapes and types.
-        dt: control period [s].
+        controller: the pair (law, initial state). The law is a pure function that returns torques [N m or N] and the
+            next state, a pytree of arrays with constant shapes and types.
         steps: number of control periods; `every` counts periods as well.
         method: integration scheme, as in `step`.
         substeps: number of integration steps per period.
-        disturbance: function of (t, q, qd) that returns additional joint torques [N m or N], which are unknown to the
-            controller and constant during a substep.
+        disturbance: function of (t, q, qd) that returns additional joint torques [N m or N], constant during a substep.
 
     Raises:
         ControlError: the controller does not return `nv` torques, or `substeps` is less than 1.
@@ -156,12 +149,9 @@ def controlled_rollout(
 
 
 class AdaptiveRollout(NamedTuple):
-    """A motion integrated with adaptive steps.
+    """A motion at the requested times, by adaptive steps; not finite at later times if the integration stops early.
 
     Attributes:
-        positions: positions q at the requested times [rad or m]. If the integration stops early, the entries for later times
-            are not finite.
-        velocities: velocities qd at the requested times [rad/s or m/s].
         steps: number of steps, including rejected ones.
         successful: True if the integration reached the last of the requested times.
     """
@@ -186,24 +176,25 @@ def adaptive_rollout(
 ) -> AdaptiveRollout:
     """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps and return the states at requested times.
 
-    Quaternions are integrated from their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit length.
-    A step is accepted if the estimated error of y = (q, qd), divided by atol + rtol |y|, has an RMS below 1 over all entries.
+    Quaternions are integrated from their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
+    length. A step is accepted if the estimated error of y = (q, qd), divided by atol + rtol |y|, has an RMS below 1
+    over all entries.
 
     JAX differentiates through the integration steps, by default in reverse mode with checkpoints
     (`diffrax.RecursiveCheckpointAdjoint`). For forward mode, pass adjoint=diffrax.ForwardMode().
 
     Args:
         controls: either torques [N m or N], one row for each interval between successive times, or a policy tau =
-            controls(t, q, qd). Torques are constant within an interval, and no step extends beyond it. A policy must be smooth,
-            and must accept quaternions whose length differs slightly from 1.
+            controls(t, q, qd). Torques are constant within an interval, and no step extends beyond it. A policy must be
+            smooth, and must accept quaternions whose length differs slightly from 1.
         times: increasing times [s]; (q, qd) is the state at the first time.
-        rtol: relative tolerance; by default, the square root of the machine epsilon, which is 1.5e-8 in float64 and 3.5e-4
-            in float32.
+        rtol: relative tolerance; by default, the square root of the machine epsilon: 1.5e-8 (float64) or 3.5e-4
+            (float32).
         atol: absolute tolerance, with the same default [rad or m, rad/s or m/s].
         external_wrenches: constant wrench (n, f) on each link, in the link's frame [N m, N].
-        options: keyword arguments for `diffrax.diffeqsolve`, such as `adjoint`. The default `solver` is `Tsit5`, an explicit
-            fifth-order scheme; use `Kvaerno5` for stiff friction. The default `max_steps` is 4096; if more steps are needed,
-            `successful` is False.
+        options: keyword arguments for `diffrax.diffeqsolve`. The default `solver` is `Tsit5`, an explicit fifth-order
+            scheme; use `Kvaerno5` for stiff friction. If more than `max_steps` (4096) steps are needed, `successful` is
+            False.
 
     Raises:
         ImportError: diffrax is not installed.
@@ -302,14 +293,7 @@ def march(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> State:
-    """Iterate state = advance(state, k, row k of inputs), and return the initial state and every `every`-th state, stacked.
-
-    With `checkpoint`, the steps run in that number of nested loops of about steps^(1 / checkpoint) iterations each, and
-    reverse-mode derivatives store only the state at the start of each iteration (`jax.checkpoint`).
-
-    Raises:
-        ModelError: `every` does not divide the number of steps, or `checkpoint` is less than 1.
-    """
+    """Iterate state = advance(state, k, row k of inputs); return the initial and every `every`-th state, stacked."""
     if every < 1 or steps % every:
         raise ModelError(
             f"every={every} does not divide {steps} steps; choose a divisor, or every=steps for only the first and last state"

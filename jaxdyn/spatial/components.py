@@ -1,7 +1,7 @@
 """Vectors and matrices as tuples of scalars: NumPy, JAX or SymPy scalars, or arrays of them over a batch.
 
-Separate arrays for the components let XLA fuse an entire step of a scan over links into a few unit-stride loops over the
-batch; docs/design.md compares the speed with that of packed vectors.
+Separate arrays for the components let XLA fuse an entire step of a scan over links into a few unit-stride loops over
+the batch; docs/design.md compares the speed with that of packed vectors.
 
 - `Vec` is (x, y, z).
 - `Mat` contains the nine entries of a matrix in row-major order.
@@ -132,6 +132,6 @@ def unstack(x: Array) -> tuple[Array, ...]:
 
 
 def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
-    """Zeros with the common type and batch axes of arrays that have 1, 2, ... component axes in the first, second, ... group."""
+    """Zeros with the batch axes of arrays whose first 1, 2, ... axes (first, second, ... group) are those of components."""
     firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
     return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count

@@ -57,7 +57,9 @@ def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
 
 
 def move_inertia(pi: Ten, t_ab: Pose) -> Ten:
-    """Transform ten inertial parameters from frame b to frame a, given the pose t_ab = (R, p) of frame b in frame a:
+    """Transform ten inertial parameters from frame b to frame a, given the pose t_ab = (R, p) of frame b in frame a.
+
+    The first moment of mass and the inertia in frame a are
 
         h_a = R h + m p,    I_a = R I R^T + 2 (Rh . p) eye(3) - Rh p^T - p Rh^T + m ((p . p) eye(3) - p p^T).
     """

@@ -83,8 +83,8 @@ def transform_inertial_parameters(t_ab: Float[Array, "4 4"], pi_b: Float[Array, 
 def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
     """Pseudo-inertia P = [[S, h], [h^T, m]], with the second moment of mass S = (tr(I_o) / 2) eye(3) - I_o.
 
-    P is positive semidefinite if and only if a distribution of non-negative mass has these parameters (Wensing, Kim & Slotine
-    2017).
+    P is positive semidefinite if and only if a distribution of non-negative mass has these parameters (Wensing, Kim &
+    Slotine 2017).
     """
     pi = jnp.asarray(pi)
     inertia = rotational_inertia(pi)
@@ -101,7 +101,7 @@ def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Arr
 
 
 def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """The symmetric matrix B with tr(J B) = g . pi, the gradient with respect to J, from the gradient g with respect to pi."""
+    """The symmetric matrix B with tr(J B) = g . pi for every body; it converts a gradient g in pi to one in J."""
     m, x, y, z, xx, xy, yy, xz, yz, zz = jnp.asarray(g)
     rows = [
         [yy + zz, -xy / 2, -xz / 2, x / 2],
@@ -152,8 +152,8 @@ def pseudo_inertia_factor(j: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
 def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]) -> None:
     """Check that the pseudo-inertia of ten inertial parameters is positive definite, as for any body of positive density.
 
-    This check is stricter than that of `make_chain`, since limiting cases such as a point mass, a thin rod or a massless
-    link have no log-Cholesky parameters. It cannot run inside `jax.jit`.
+    This check is stricter than that of `make_chain`, since limiting cases such as a point mass, a thin rod or a
+    massless link have no log-Cholesky parameters. It cannot run inside `jax.jit`.
 
     Raises:
         ModelError: the pseudo-inertia is not positive definite, or a parameter is not finite.

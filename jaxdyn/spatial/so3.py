@@ -71,7 +71,7 @@ def skew(v: Float[Array, "3"]) -> Float[Array, "3 3"]:
 def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Rotation exp([w]) by the angle t = |w| [rad] about w (Rodrigues' formula); smooth at w = 0.
 
-        R = I + (sin t / t) [w] + ((1 - cos t) / t^2) [w]^2
+    R = I + (sin t / t) [w] + ((1 - cos t) / t^2) [w]^2
     """
     w = jnp.asarray(w)
     a, b, _ = exp_coefficients(w @ w)

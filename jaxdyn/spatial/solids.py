@@ -1,7 +1,7 @@
 """Ten inertial parameters of uniform solids.
 
-The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2] about the origin of the *link* frame, as in
-`spatial.inertia`. To combine solids that are fixed to each other, add their parameters.
+The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2] about the origin of the *link* frame, as
+in `spatial.inertia`. To combine solids that are fixed to each other, add their parameters.
 
 The arguments are the mass [kg] (for a mesh, the density [kg/m^3]), the dimensions [m], and `pose`, the 4x4 pose of the
 solid's frame in the link frame. If `pose` is None, the two frames coincide. The solid's frame is at the centre of the
@@ -92,8 +92,8 @@ def hollow_cylinder(
 def capsule(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
     """A solid capsule along z: a cylinder of length l between two hemispheres of radius r.
 
-    The masses m_c of the cylinder and m_s of both hemispheres are in proportion to their volumes, m_c / m_s = 3 l / (4 r).
-    About the centre,
+    The masses m_c of the cylinder and m_s of both hemispheres are in proportion to their volumes,
+    m_c / m_s = 3 l / (4 r). About the centre,
 
         Izz = m_c r^2 / 2 + 2 m_s r^2 / 5,
         Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 + l^2 / 4).
@@ -128,12 +128,12 @@ def mesh(
 ) -> Float[Array, "10"]:
     """A solid of constant density inside a closed surface of triangles, in O(f) operations.
 
-    Each triangle (a, b, c) forms a tetrahedron with the origin, with the signed volume V = a . (b x c) / 6, the first moment
-    V s / 4 and the second moment V (a a^T + b b^T + c c^T + s s^T) / 20, where s = a + b + c. The moments of the solid are the
-    sums over all f triangles, multiplied by the density.
+    Each triangle (a, b, c) forms a tetrahedron with the origin, with the signed volume V = a . (b x c) / 6, the first
+    moment V s / 4 and the second moment V (a a^T + b b^T + c c^T + s s^T) / 20, where s = a + b + c. The moments of the
+    solid are the sums over all f triangles, multiplied by the density.
 
-    All triangles must have the same orientation as seen from outside, which may be either one. If the surface has holes, the
-    result depends on the position of the solid's frame.
+    All triangles must have the same orientation as seen from outside, which may be either one. If the surface has
+    holes, the result depends on the position of the solid's frame.
 
     Args:
         vertices: positions [m] of the vertices in the solid's frame.

@@ -1,8 +1,8 @@
 """Closed planar linkages from textbooks, each as a tree cut at one pin and the constraint that closes the loop.
 
-Moments of inertia are about the centres of mass, and gravity is along -y. The centre of mass of a link is on the link, at the
-distance lc from its joint. Docstrings use e(a) = (cos a, sin a), c_ij = cos(a_i - a_j) and s_ij = sin(a_i - a_j). Both
-linkages are parallelograms, whose opposite links remain parallel: two absolute angles determine the configuration.
+Moments of inertia are about the centres of mass, and gravity is along -y. The centre of mass of a link is on the link,
+at the distance lc from its joint. Both linkages are parallelograms, whose opposite links remain parallel: two absolute
+angles determine the configuration.
 """
 
 from typing import Any
@@ -32,12 +32,12 @@ def five_bar(
     - Links 1 and 2 rotate about the base; motors drive their absolute angles q1 and q2.
     - Link 3 is attached to the end of link 2 and remains parallel to link 1; both have length l1.
     - Link 4 rotates about the end of link 1 and remains parallel to link 2.
-    - Link 3 is pinned to link 4 at the distance l2 from the end of link 1. On link 4, the centre of mass (at the distance lc4)
-      and the frame "tip" (at l4) are on the opposite side of the end of link 1.
+    - Link 3 is pinned to link 4 at the distance l2 from the end of link 1. On link 4, the centre of mass (at the
+      distance lc4) and the frame "tip" (at l4) are on the opposite side of the end of link 1.
 
-    With e(a) = (cos a, sin a), the centres of mass of links 1 to 4 are at lc1 e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1) and
-    l1 e(q1) - lc4 e(q2). As functions of q1 and q2, with c_ij = cos(q_i - q_j) and s_ij = sin(q_i - q_j), h, g and the entries
-    d_ij of M are
+    With e(a) = (cos a, sin a), the centres of mass of links 1 to 4 are at lc1 e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1)
+    and l1 e(q1) - lc4 e(q2). As functions of q1 and q2, with c_ij = cos(q_i - q_j) and s_ij = sin(q_i - q_j), h, g and
+    the entries d_ij of M are
 
         d11 = m1 lc1^2 + m3 lc3^2 + m4 l1^2 + i1 + i3,  d22 = m2 lc2^2 + m3 l2^2 + m4 lc4^2 + i2 + i4,
         d12 = d c_21 with d = m3 l2 lc3 - m4 l1 lc4,  h = d s_12 [qd2^2, -qd1^2],
@@ -82,12 +82,12 @@ def four_bar(
     - The end of link 4 is pinned to link 2 at the distance l3 from the joint of link 2.
     - Links 1 and 4 have length l1; link 2 extends to the frame "tip" at l2.
 
-    The source's figure was not available, and its text calls the second chain "Link 4 and Link 3". We let link 3 rotate about
-    the base and carry link 4; the other order would change the torques by 82 %. The default values are also our choice.
+    The source's figure was not available, and its text calls the second chain "Link 4 and Link 3". We let link 3 rotate
+    about the base and carry link 4; the other order would change the torques by 82 %. The default values are ours, too.
 
-    With e(a) = (cos a, sin a), the centres of mass of links 1 to 4 are at lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2) and
-    l3 e(t2) + lc4 e(t1). As functions of t1 and t2, with c_12 = cos(t1 - t2) and s_12 = sin(t1 - t2), h, g and the entries
-    d_ij of M are
+    With e(a) = (cos a, sin a), the centres of mass of links 1 to 4 are at lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2)
+    and l3 e(t2) + lc4 e(t1). As functions of t1 and t2, with c_12 = cos(t1 - t2) and s_12 = sin(t1 - t2), h, g and the
+    entries d_ij of M are
 
         d11 = m1 lc1^2 + m2 l1^2 + m4 lc4^2 + i1 + i4,  d22 = m2 lc2^2 + m3 lc3^2 + m4 l3^2 + i2 + i3,
         d12 = d c_12 with d = m2 l1 lc2 + m4 l3 lc4,  h = d s_12 [td2^2, -td1^2],
@@ -117,7 +117,7 @@ def five_bar_chain(**linkage: Any) -> Chain:
 
 
 def four_bar_chain(**linkage: Any) -> Chain:
-    """The robot of `four_bar`, with its arguments, in the absolute angles (t1, t2) [rad]; a `Coupling` closes the loop."""
+    """The robot of `four_bar`, with its arguments, in the absolute angles (t1, t2) [rad]; compare `five_bar_chain`."""
     return with_coupling(four_bar(**linkage)[0], [[1, 0], [-1, 1], [0, 1], [1, -1]], names=("theta1", "theta2"))
 
 
@@ -125,7 +125,8 @@ def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
     """The robot of `four_bar`, with its arguments, as two serial chains with the coordinates (t1, t2) [rad].
 
     The equations of motion of the robot are the sum of those of links 1 and 2 and of links 3 and 4 (Shih et al. 2012):
-    M = M_12 + M_34, and similarly for C qd, g and inverse dynamics. The joint positions are (t1, t2 - t1) and (t2, t1 - t2).
+    M = M_12 + M_34, and similarly for C qd, g and inverse dynamics. Their joint positions are (t1, t2 - t1) and
+    (t2, t1 - t2).
     """
     tree, _ = four_bar(**linkage)
     names, bodies, gravity = ("theta1", "theta2"), np.asarray(tree.inertia), -float(tree.gravity[1])

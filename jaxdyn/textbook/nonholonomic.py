@@ -15,8 +15,8 @@ from .systems import X, Y, Z, parallel_chain
 def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
     """Free particles in space with q = (x1, y1, z1, x2, ..) [m] (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
 
-    The mass matrix is M = diag(m1, m1, m1, m2, ..), and the gravity force in z_i is m_i gravity. Add constraints to restrict
-    the motion: for example, a `FunctionConstraint` |r1 - r2|^2 = l^2 connects two particles by a rigid wire.
+    The mass matrix is M = diag(m1, m1, m1, m2, ..), and the gravity force in z_i is m_i gravity. Add constraints to
+    restrict the motion: for example, a `FunctionConstraint` |r1 - r2|^2 = l^2 connects two particles by a rigid wire.
 
     Raises:
         ModelError: there are no particles.
@@ -44,9 +44,9 @@ def knife_edge(
 ) -> tuple[Chain, PfaffianConstraint]:
     """Body on a knife edge (a skate) below its centre of mass, on a plane that slopes down along x.
 
-    The body, with q = (x, y, heading h) [m, m, rad], moves only along its edge: xd sin h - yd cos h = 0. It can nevertheless
-    reach every configuration, since this constraint cannot be integrated to a constraint on q. If the body starts at q = 0
-    with the turning rate w and no linear velocity, then
+    The body, with q = (x, y, heading h) [m, m, rad], moves only along its edge: xd sin h - yd cos h = 0. It can
+    nevertheless reach every configuration, since this constraint cannot be integrated to a constraint on q. If the body
+    starts at q = 0 with the turning rate w and no linear velocity, then
 
         h = w t,
         x = gravity sin(slope) sin^2(h) / (2 w^2),
@@ -79,16 +79,17 @@ def rolling_coin(
 ) -> tuple[Chain, PfaffianConstraint]:
     """Coin that rolls upright on a plane without slipping, with q = (x, y, heading h, spin s) [m, m, rad, rad].
 
-    The constraints are xd = radius sd cos h and yd = radius sd sin h. The torque about the spin axis is (spin_inertia + mass
-    radius^2) sdd, and the torque about the heading axis is turn_inertia hdd. Without torques the rates are constant, and the
-    coin rolls in a circle of radius (radius sd / hd).
+    The constraints are xd = radius sd cos h and yd = radius sd sin h. The torque about the spin axis is (spin_inertia +
+    mass radius^2) sdd, and the torque about the heading axis is turn_inertia hdd. Without torques the rates are
+    constant, and the coin rolls in a circle of radius (radius sd / hd).
 
     Args:
         spin_inertia: moment of inertia about the coin's axis [kg m^2].
         turn_inertia: moment of inertia about a diameter [kg m^2].
 
     Returns:
-        The coin and the constraints. The multipliers are the components along x and y of the ground's force on the coin [N].
+        The coin and the constraints. The multipliers are the components along x and y of the ground's force on the coin
+        [N].
     """
     body = ten_parameters(mass, np.zeros(3), np.diag([turn_inertia, spin_inertia, turn_inertia]))
     chain = parallel_chain(

@@ -1,8 +1,9 @@
 """Commercial arms with published kinematics, inertias and limits; the docstring of each arm names the sources.
 
 The published inertias come from a manufacturer's model or an estimate and may differ from those of your arm. Friction
-and rotor inertia are zero. All arguments of `make_chain` (`friction`, `armature`, `gravity`, `frames`, ...) are accepted and
-override the published values. All joints are revolute about the z axis of the link frame, whose origin is on the joint axis.
+and rotor inertia are zero. All arguments of `make_chain` (`friction`, `armature`, `gravity`, `frames`, ...) are
+accepted and override the published values. All joints are revolute about the z axis of the link frame, whose origin is
+on the joint axis.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ def panda(**leaves: Any) -> Chain:
     """Franka Emika Panda ("FER") without a hand, 7 joints; the frame "flange" is the tip.
 
     The placements are those of franka_description, robots/fer/kinematics.yaml; inertias and limits those of franka_ros,
-    franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml (Franka, Apache-2.0). The inertias are the
-    physically consistent set identified by Gaz et al. 2019; those in franka_description, robots/fer/inertials.yaml, violate the
-    triangle inequality.
+    franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml (Franka, Apache-2.0). The inertias are
+    the physically consistent set identified by Gaz et al. 2019; those in franka_description, robots/fer/inertials.yaml,
+    violate the triangle inequality.
     """
     a, b, c = 2.8973, 2.175, 2.61
     return _arm(
@@ -84,7 +85,7 @@ def ur5(**leaves: Any) -> Chain:
 
 
 def ur5e(**leaves: Any) -> Chain:
-    """Universal Robots UR5e, 6 joints, with the base and frames of `ur10` and its sources, with config/ur5e."""
+    """Universal Robots UR5e, 6 joints, with the base, frames and sources of `ur10` (config/ur5e)."""
     return _universal(
         "ur5e",
         (0.1625, -0.425, -0.3922, 0.1333, 0.0997, 0.0996),
@@ -106,11 +107,12 @@ def ur10(**leaves: Any) -> Chain:
     """Universal Robots UR10 (CB3), 6 joints; the frame "tool0" is the tip.
 
     The frame "tool0" is the last frame of the Denavit-Hartenberg (DH) table; "flange" has the same origin and the ROS
-    orientation. The base frame is that of the controller and of the DH table. ROS calls this frame "base"; its "base_link"
-    is rotated by 180 degrees about z.
+    orientation. The base frame is that of the controller and of the DH table. ROS calls this frame "base"; its
+    "base_link" is rotated by 180 degrees about z.
 
-    The kinematics are those of Universal Robots' article "DH Parameters for calculations of kinematics and dynamics"; inertias
-    and limits (with halved position limits of the elbow) those of Universal_Robots_ROS2_Description, config/ur10 (BSD-3-Clause).
+    The kinematics are those of Universal Robots' article "DH Parameters for calculations of kinematics and dynamics";
+    inertias and limits (with halved position limits of the elbow) those of Universal_Robots_ROS2_Description,
+    config/ur10 (BSD-3-Clause).
     """
     wrist = (0.00296, -1e-5, 0.00222, 0, -2.4e-4, 0.00258)
     return _universal(
@@ -133,8 +135,8 @@ def ur10(**leaves: Any) -> Chain:
 def iiwa14(**leaves: Any) -> Chain:
     """KUKA LBR iiwa 14 R820, 7 joints; the frame "flange" is the tip.
 
-    Placements, inertias and position limits are those of mujoco_menagerie, kuka_iiwa_14/iiwa14.xml (BSD-3-Clause; from Drake's
-    iiwa_description); speed and torque limits those of KUKA's brochure "LBR iiwa", as cited in Drake's
+    Placements, inertias and position limits are those of mujoco_menagerie, kuka_iiwa_14/iiwa14.xml (BSD-3-Clause; from
+    Drake's iiwa_description); speed and torque limits those of KUKA's brochure "LBR iiwa", as cited in Drake's
     iiwa_description/README.md.
     """
     angle = np.radians([170, 120, 170, 120, 170, 120, 175])
@@ -171,9 +173,9 @@ def iiwa14(**leaves: Any) -> Chain:
 def xarm7(**leaves: Any) -> Chain:
     """UFACTORY xArm7, 7 joints; the frame "flange" is the tip.
 
-    The placements are those of xarm_ros, xarm_description/config/kinematics/default/xarm7_default_kinematics.yaml, the inertias
-    those of xarm_ros, xarm_description/config/link_inertial/xarm7_type7_HT_BR2.yaml, and the limits those of xarm_ros2,
-    xarm_description/urdf/xarm7 (UFACTORY, BSD).
+    The placements are those of xarm_ros, xarm_description/config/kinematics/default/xarm7_default_kinematics.yaml, the
+    inertias those of xarm_ros, xarm_description/config/link_inertial/xarm7_type7_HT_BR2.yaml, and the limits those of
+    xarm_ros2, xarm_description/urdf/xarm7 (UFACTORY, BSD).
     """
     turn = 2 * PI
     return _arm(

@@ -19,7 +19,7 @@ X, Y, Z = np.eye(3)
 
 
 def slender_body(mass: float, com: np.ndarray, moment: float, along: np.ndarray | None = None) -> np.ndarray:
-    """Ten inertial parameters of a slender body along `along` (default: `com`), with the transverse central inertia `moment`."""
+    """Ten inertial parameters of a slender body along `along` (default: `com`), with the transverse inertia `moment`."""
     along = com if along is None else along
     square = along @ along
     across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)
@@ -135,33 +135,34 @@ def biped(
 ) -> Chain:
     """Biped with 7 links and 10 joints: torso, thighs, shins and feet (Shih et al. 2012, example 3).
 
-    With x forward, y to the left and z up, each leg has these joints from the hip down: hip roll about x, hip pitch about y,
-    knee pitch about y, ankle pitch about y, ankle roll about x.
+    With x forward, y to the left and z up, each leg has these joints from the hip down: hip roll about x, hip pitch
+    about y, knee pitch about y, ankle pitch about y, ankle roll about x.
 
-    Each joint angle is that of the lower link relative to the upper link, in both the fixed and the floating form. At q = 0
-    the robot stands upright with straight legs; a positive knee angle bends the knee, and a negative hip pitch moves the thigh
-    forward. The universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle, ...) between their axes.
+    Each joint angle is that of the lower link relative to the upper link, in both the fixed and the floating form. At
+    q = 0 the robot stands upright with straight legs; a positive knee angle bends the knee, and a negative hip pitch
+    moves the thigh forward. The universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle,
+    ...) between their axes.
 
-    In the fixed form (single support), the left foot is the base, and the world's origin is on the ground below the left
-    ankle. The chain is serial, and q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip
-    roll), followed by the right leg from the hip down. The mass of the left foot is not part of the chain.
+    In the fixed form (single support), the left foot is the base, and the world's origin is on the ground below the
+    left ankle. The chain is serial, and q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip
+    pitch, hip roll), followed by the right leg from the hip down. The mass of the left foot is not part of the chain.
 
-    In the floating form, the torso is the free body, and its frame is midway between the hips. q contains the pose of the
-    torso, followed by the left and the right leg, each from the hip down. The configuration q_fixed of the fixed form
-    corresponds to
+    In the floating form, the torso is the free body, and its frame is midway between the hips. q contains the pose of
+    the torso, followed by the left and the right leg, each from the hip down. The configuration q_fixed of the fixed
+    form corresponds to
 
         q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]).
 
-    The joint entries of v and a are in the same order. The first six entries are J v and J a + dJ/dt v,
-    where v, a and J = jacobian(.., "pelvis"), in body coordinates, are those of the fixed form. The joint torques of both forms
-    are equal if the force on the free joint is zero and the ground's wrench acts on the left sole.
+    The joint entries of v and a are in the same order. The first six entries are J v and J a + dJ/dt v, where v, a and
+    J = jacobian(.., "pelvis"), in body coordinates, are those of the fixed form. The joint torques of both forms are
+    equal if the force on the free joint is zero and the ground's wrench acts on the left sole.
 
-    The frame "pelvis" is on the torso, and the frames "left_sole" and "right_sole" are on the undersides of the feet, below
-    the ankles. The tip is "right_sole".
+    The frame "pelvis" is on the torso, and the frames "left_sole" and "right_sole" are on the undersides of the feet,
+    below the ankles. The tip is "right_sole".
 
-    The source's table of values was not available; the default values, with a total mass of 36 kg, are our choice. Links are
-    uniform boxes: the torso (0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips), thighs and shins (0.08 m wide and
-    deep), and feet (0.12 m wide, from 0.08 m behind the ankle to 0.14 m in front of it).
+    The source's table of values was not available; the default values, with a total mass of 36 kg, are our choice.
+    Links are uniform boxes: the torso (0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips), thighs and shins
+    (0.08 m wide and deep), and feet (0.12 m wide, from 0.08 m behind the ankle to 0.14 m in front of it).
 
     Args:
         floating: use a free joint at the torso instead of a fixed left foot.
@@ -254,11 +255,11 @@ def geared_link(
         I qdd + B qd + mass gravity com_distance sin q = r tau_m,
         I = r^2 motor_inertia + link_inertia,  B = r^2 motor_damping + link_damping.
 
-    `link_inertia` is about the joint axis [kg m^2]. The book prints r instead of r^2 in B. The correct factor is r^2, since
-    each damping coefficient refers to the speed of its own shaft [N m s/rad].
+    `link_inertia` is about the joint axis [kg m^2]. The book prints r instead of r^2 in B. The correct factor is r^2,
+    since each damping coefficient refers to the speed of its own shaft [N m s/rad].
 
-    The dynamics equal those of `single_link`, in which armature and friction represent the motor. Here the gear ratio is a
-    leaf, `chain.transmission.matrix`, which can be differentiated and optimised.
+    The dynamics equal those of `single_link`, in which armature and friction represent the motor. Here the gear ratio
+    is a leaf, `chain.transmission.matrix`, which can be differentiated and optimised.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
@@ -282,16 +283,16 @@ def elastic_link(
 ) -> Chain:
     """One link on an elastic joint, with the link angle q1 and the motor angle q2 as coordinates.
 
-    In example 6.2 of Spong, Hutchinson & Vidyasagar 2020, M = diag(link_inertia, motor_inertia) and h = 0. With the spring
-    energy stiffness (q1 - q2)^2 / 2, the equations of motion are
+    In example 6.2 of Spong, Hutchinson & Vidyasagar 2020, M = diag(link_inertia, motor_inertia) and h = 0. With the
+    spring energy stiffness (q1 - q2)^2 / 2, the equations of motion are
 
         link_inertia qdd1 + mass gravity com_distance sin q1 + stiffness (q1 - q2) = 0,
         motor_inertia qdd2 + stiffness (q2 - q1) = tau_m,
 
-    plus the viscous torques of `damping` (parallel to the spring), `motor_damping` and `link_damping`. (The book interchanges
-    the link and motor angles in one line of the example.) With a gear of ratio r, q2 is the motor angle divided by r; in the
-    equations, motor_inertia and motor_damping, which refer to the motor shaft, are multiplied by r^2, and tau_m by r.
-    `link_inertia` is about the joint axis. The chain is that of `elastic_chain`.
+    plus the viscous torques of `damping` (parallel to the spring), `motor_damping` and `link_damping`. (The book
+    interchanges the link and motor angles in one line of the example.) With a gear of ratio r, q2 is the motor angle
+    divided by r; in the equations, motor_inertia and motor_damping, which refer to the motor shaft, are multiplied by
+    r^2, and tau_m by r. `link_inertia` is about the joint axis. The chain is that of `elastic_chain`.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2; a stiffness or motor inertia is not positive.
@@ -311,17 +312,17 @@ def elastic_link(
 def remotely_driven_elbow(*, motor_inertia: Values = 0.0, gear_ratio: Values = 1.0, **arm: float) -> Chain:
     """Planar elbow with both motors at the base, in absolute angles p1, p2 [rad].
 
-    The second motor drives link 2 through a belt, independently of p1 (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4). The
-    joint positions are therefore q1 = p1 and q2 = p2 - p1. Both angles are measured from the x axis, and gravity is along -y.
-    With k = m2 l1 lc2, rotor inertias J_i and gear ratios r_i, M, C and g are
+    The second motor drives link 2 through a belt, independently of p1 (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
+    The joint positions are therefore q1 = p1 and q2 = p2 - p1. Both angles are measured from the x axis, and gravity is
+    along -y. With k = m2 l1 lc2, rotor inertias J_i and gear ratios r_i, M, C and g are
 
         M = [[m1 lc1^2 + m2 l1^2 + i1 + r_1^2 J_1, k cos(p2 - p1)], [k cos(p2 - p1), m2 lc2^2 + i2 + r_2^2 J_2]],
         C = k sin(p2 - p1) [[0, -pd2], [pd1, 0]],
         g = [(m1 lc1 + m2 l1) gravity cos p1, m2 lc2 gravity cos p2].
 
     In absolute angles, there are centrifugal forces but no Coriolis forces (products pd1 pd2), in contrast to
-    `textbook.planar_elbow`, which uses relative angles. Each motor drives one coordinate: tau_i = r_i tau_m,i. `motor_inertia`
-    [kg m^2] and `gear_ratio` are one value for both motors or two values.
+    `textbook.planar_elbow`, which uses relative angles. Each motor drives one coordinate: tau_i = r_i tau_m,i.
+    `motor_inertia` [kg m^2] and `gear_ratio` are one value for both motors or two values.
 
     Args:
         arm: arguments of `textbook.planar_elbow`.
@@ -345,19 +346,21 @@ def coupled_wrist(
 ) -> Chain:
     """Wrist with three joints (roll, pitch, roll) in which pitch motion also rotates the last motor, as in a Staubli TX40.
 
-    The joints are numbered 4, 5 and 6, as in an arm with six joints. Their axes (z, y and z) intersect in one point, and the
-    wrist points up at q = 0. With the gear ratios r4, r5 and r6, the motor rates are
+    The joints are numbered 4, 5 and 6, as in an arm with six joints. Their axes (z, y and z) intersect in one point,
+    and the wrist points up at q = 0. With the gear ratios r4, r5 and r6, the motor rates are
 
         R qd,  R = [[r4, 0, 0], [0, r5, 0], [0, r6, r6]].
 
-    The inertia J6 and the viscous friction B6 of motor 6 therefore couple joints 5 and 6, by the entries r6^2 J6 of R^T J R and
-    r6^2 B6 of R^T B R. Its Coulomb friction fc6 acts on both joints with the torque r6 fc6 tanh(r6 (qd5 + qd6) / v_c).
+    The inertia J6 and the viscous friction B6 of motor 6 therefore couple joints 5 and 6, by the entries r6^2 J6 of
+    R^T J R and r6^2 B6 of R^T B R. Its Coulomb friction fc6 acts on both joints with the torque
+    r6 fc6 tanh(r6 (qd5 + qd6) / v_c).
 
-    The corresponding parameters of `coupled_drive(5, 6)` are Iam6, fvm6 and fsm6, with the velocity v_c / |r6|. In this chain,
-    joints 5 and 6 are the second and third joints. The default masses, lengths and motor parameters are our choice.
+    The corresponding parameters of `coupled_drive(5, 6)` are Iam6, fvm6 and fsm6, with the velocity v_c / |r6|. In this
+    chain, joints 5 and 6 are the second and third joints. The default masses, lengths and motor parameters are our
+    choice.
 
-    Motor parameters are one value for all motors or three values, in terms of motor speed; `lengths` are the distances of the
-    masses from the wrist centre [m].
+    Motor parameters are one value for all motors or three values, in terms of motor speed; `lengths` are the distances
+    of the masses from the wrist centre [m].
 
     Raises:
         ModelError: the number of gear ratios is not three; also the errors of `with_transmission`.
@@ -434,9 +437,9 @@ def single_link(
         I qdd + B qd + mass gravity com_distance sin q = tau,
         I = r^2 motor_inertia + link_inertia,  B = r^2 motor_damping + link_damping,
 
-    and the potential energy is mass gravity com_distance (1 - cos q). `link_inertia` is about the joint axis; the default is
-    that of a uniform rod of 1 m. The reflected motor inertia is the chain's armature, and B its viscous friction. Each
-    damping coefficient refers to the speed of its own shaft [N m s/rad].
+    and the potential energy is mass gravity com_distance (1 - cos q). `link_inertia` is about the joint axis; the
+    default is that of a uniform rod of 1 m. The reflected motor inertia is the chain's armature, and B its viscous
+    friction. Each damping coefficient refers to the speed of its own shaft [N m s/rad].
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
