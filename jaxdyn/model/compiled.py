@@ -36,11 +36,11 @@ LEVEL = "xla_backend_optimization_level"
 def compiled(function: F) -> F:
     """Run the function as one compiled program when it is called with arrays outside `jit`, `vmap`, `grad` and the like.
 
-    Each combination of argument structure (including the robot's topology), shapes and dtypes has its own program,
-    which is cached for the life of the process. Floats are inputs; integers, strings and functions are static, and the
-    free variables of a function argument are read at compilation, as with `jax.jit`. Later calls take 30 to 60 us
-    longer than a call of the jitted function. Under a transformation, or if an argument is unhashable, the function is
-    called directly.
+    Each combination of argument structure (including the robot's topology), shapes and dtypes has its own program, which is
+    cached for the life of the process. Floats are inputs; integers, strings and functions are static, and the free
+    variables of a function argument are read at compilation, as with `jax.jit`. Later calls take 30 to 60 us longer than a
+    call of the jitted function. Under a transformation, or if an argument is unhashable, the function is called directly.
+    Outside transformations, positions, velocities, accelerations and torques may also be lists of numbers.
     """
     function = checked(function)
     names = tuple(inspect.signature(function).parameters)
