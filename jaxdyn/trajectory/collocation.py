@@ -1,18 +1,14 @@
 """Direct collocation: states and accelerations at the knots, coupled by the trapezoidal or the Hermite-Simpson rule.
 
-The unknowns are q, v and a, and inverse dynamics determines the torques tau = ID(q, v, a) + passive forces. The defects are
-therefore linear in the unknowns, and no mass matrix is inverted. With h = T / N and the rate f = (v, a) of the state x = (q,
-v), the rules (Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017) are
+The unknowns are q, v and a, and inverse dynamics determines the torques tau = ID(q, v, a) + passive forces, so the defects
+are linear in the unknowns. With h = T / N and the rate f = (v, a) of the state x = (q, v), the rules (Hargraves & Paris 1987;
+Betts 2010, ch. 4; Kelly 2017) are
 
     trapezoidal      x_{k+1} - x_k = h/2 (f_k + f_{k+1})
     Hermite-Simpson  x_{k+1} - x_k = h/6 (f_k + 4 f_m + f_{k+1}),  x_m = (x_k + x_{k+1}) / 2 + h/8 (f_k - f_{k+1})
 
-A free duration T is an unknown at every knot, and equalities keep all copies equal. The contribution of a knot to costs and
-constraints therefore depends only on the unknowns of that knot. With r = T / (N dt), the unknown velocities and accelerations
-are v r and a r^2, that is, derivatives with respect to the scaled time t / r. The defects are therefore independent of r and
-remain linear. If the duration is too short, the torque limits are violated instead of the defects.
-
-The file begins with what the transcriptions, here and in `splines`, share, and with programs of stages.
+A free duration T is an unknown at every knot, and equalities keep all copies equal. With r = T / (N dt), the unknown
+velocities and accelerations are v r and a r^2, derivatives by the scaled time t / r, so the defects are linear for any r.
 """
 
 from collections.abc import Callable
@@ -186,11 +182,7 @@ class Motion(NamedTuple):
 def guessed_motion(
     problem: OptimalControlProblem, guess: Trajectory | None, times: Float[Array, " times"]
 ) -> tuple[Motion, Float[Array, ""]]:
-    """The interpolated guess at fractions `times` of its duration, or a quintic motion from rest at q0 to rest at the goal.
-
-    The goal is the first in the terminal constraints and costs; without one, the robot stays at q0 for N dt, clipped to the
-    limits.
-    """
+    """The interpolated guess at fractions `times` of its duration, or a quintic motion from q0 to the first goal, if any."""
     duration = problem.dt * problem.steps
     if problem.duration_limits is not None:
         duration = jnp.clip(duration, problem.duration_limits[0], problem.duration_limits[1])
@@ -254,11 +246,7 @@ def solve_transcribed(
     max_iterations: int,
     barrier: float | Array,
 ) -> Solution:
-    """Solve a transcribed problem; the solution is differentiable with respect to the problem's leaves.
-
-    `form_of(problem, exact, like)` returns an object with `torques`, `program(guess)` and `solution(program, result)`; `like`
-    are torque rows whose structure it copies.
-    """
+    """Solve the program of the transcription `form_of(problem, exact, like)`, which copies the torque rows of `like`."""
     bare, guess = jax.lax.stop_gradient((problem, guess))
     form = form_of(bare, check_hessian(hessian), None)
     program, x, lower, upper = form.program(guess)
@@ -295,8 +283,7 @@ class StagedLinearisation(NamedTuple):
 
 
 class StagedProgram(Program):
-    """A program with S stages of n unknowns each, each coupled only to the next, so that a Newton step takes one forward and
-    one backward pass; x contains the unknowns stage by stage.
+    """A program of stages with n unknowns each, coupled only to the next, so that a Newton step takes two passes over them.
 
         minimise    sum_k cost_k(z_k)  +  the last stage's cost
         subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
@@ -304,21 +291,15 @@ class StagedProgram(Program):
                     equality(z_N) = 0,  inequality(z_N) <= 0     additional, last stage only
 
     The Hessian of the Lagrangian is block diagonal. Couplings come first among the equalities, the last stage's rows last.
-
-    Attributes:
-        inner: expensive intermediate values u of a stage, for example torques.
-        stage: (data of a stage, z, u) -> `Stage`.
-        last: (z, u) of the last stage -> additional `Part`.
-        sizes: numbers of couplings, equalities and inequalities per stage.
     """
 
     data: PyTree
-    inner: Inner = eqx.field(static=True)
-    stage: Callable[[Any, Array, Array], Stage] = eqx.field(static=True)
-    last: Callable[[Array, Array], Part] = eqx.field(static=True)
+    inner: Inner = eqx.field(static=True)  # expensive intermediate values u of a stage, for example torques
+    stage: Callable[[Any, Array, Array], Stage] = eqx.field(static=True)  # (data of a stage, z, u) -> stage
+    last: Callable[[Array, Array], Part] = eqx.field(static=True)  # (z, u) of the last stage -> additional part
     unknowns: int = eqx.field(static=True)
     stages: int = eqx.field(static=True)
-    sizes: tuple[int, int, int] = eqx.field(static=True)
+    sizes: tuple[int, int, int] = eqx.field(static=True)  # couplings, equalities and inequalities per stage
 
     def rows(self, x: Array) -> Float[Array, "S n"]:
         """One row of unknowns per stage."""
@@ -462,18 +443,16 @@ def solve_by_collocation(
     """Find the motion of minimum cost by direct collocation and the interior-point method.
 
     Costs are integrated by the quadrature rule of the scheme. Constraints and limits are imposed at the knots and, with
-    "hermite_simpson", also at the midpoints. Equal lower and upper limits are equalities: those of a torque prescribe it, for
-    example zero for a passive joint. The discretisation error is second-order in the time step with "trapezoidal" and
-    fourth-order with "hermite_simpson", whose iterations are 3 to 5 times as expensive.
+    "hermite_simpson", also at the midpoints. Equal limits of a torque prescribe it, for example zero for a passive joint. The
+    error is second-order in the time step with "trapezoidal" and fourth-order with "hermite_simpson", whose iterations are 3
+    to 5 times as expensive. The problem's `method` is ignored.
 
     Args:
-        problem: problem to solve; its `method` is ignored.
         guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest at q0 to rest at the goal
             of a terminal `StateConstraint` or `StateCost`, or, without such a goal, the robot at rest at q0.
-        hessian: "exact", or "gauss_newton", which omits the second derivatives of inverse dynamics; it compiles and runs
-            several times faster, but needs more iterations if torque limits are active.
-        tolerance: tolerance for the largest Karush-Kuhn-Tucker residual, scaled as in `interior_point`; None: 1e-8, or 1e-4
-            in float32.
+        hessian: "gauss_newton" omits the second derivatives of inverse dynamics; it compiles and runs several times faster,
+            but needs more iterations if torque limits are active.
+        tolerance: tolerance for the residuals, scaled as in `interior_point`; None: 1e-8, or 1e-4 in float32.
         barrier: initial barrier parameter mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:

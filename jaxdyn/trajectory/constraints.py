@@ -52,11 +52,7 @@ class Constraint(eqx.Module):
 
 
 class PositionLimits(Constraint):
-    """Limits lower <= q <= upper [rad or m]; `position_limits` returns those of a chain.
-
-    Attributes:
-        entries: indices of the limited entries of q; None: all.
-    """
+    """Limits lower <= q <= upper [rad or m] of the `entries` of q (None: all); `position_limits` returns those of a chain."""
 
     lower: Float[Array, " k"] = eqx.field(converter=as_floats)
     upper: Float[Array, " k"] = eqx.field(converter=as_floats)
@@ -71,11 +67,7 @@ class PositionLimits(Constraint):
 
 
 class VelocityLimits(Constraint):
-    """Limits |v| <= limit [rad/s or m/s]; `velocity_limits` returns those of a chain.
-
-    Attributes:
-        entries: indices of the limited entries of v; None: all.
-    """
+    """Limits |v| <= limit [rad/s or m/s] of the `entries` of v (None: all); `velocity_limits` returns those of a chain."""
 
     limit: Float[Array, " k"] = eqx.field(converter=as_floats)
     entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
@@ -140,7 +132,6 @@ class Clearance(Constraint):
 
     Attributes:
         signed_distance: (point (3,) in the world, data) -> distance from the obstacle's surface, negative inside [m].
-        frames: names of the links or frames.
         radius: one radius per sphere or one for all, including any margin [m].
         data: parameters of the obstacle, as a pytree; its arrays are traced.
     """
@@ -167,10 +158,7 @@ class UserConstraint(Constraint):
 
 
 def coincide(lower: Float[Array, "*n"], upper: Float[Array, "*n"]) -> Bool[Array, "*n"]:
-    """True for limits with nothing in between, that is, a range below eps^0.6 = 4e-10 (7e-5 in float32) of max(1, |limit|).
-
-    A barrier function has no interior there: between closer limits, rounding errors exceed the distances.
-    """
+    """True for limits closer than eps^0.6 max(1, |limit|), that is, without an interior in which a barrier is accurate."""
     size = jnp.maximum(1.0, jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
     return jnp.isfinite(size) & (
         upper - lower <= jnp.finfo(lower.dtype).eps ** 0.6 * jnp.where(jnp.isfinite(size), size, 1.0)

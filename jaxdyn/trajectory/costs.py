@@ -19,12 +19,8 @@ class Knot(NamedTuple):
 
     Attributes:
         k: index of the knot; at the midpoint of a collocation step, that of the knot before.
-        t: time [s].
-        q: positions [rad or m].
-        v: velocities [rad/s or m/s].
         tau: torques until the next knot [N m or N]; the last knot of a simulation repeats the torque before it.
         tau_before: torques from the previous knot to this one; at k = 0, the problem's `tau0`.
-        dt: time step [s].
         ground: wrench (n, f) of the ground on the robot, in world axes about the world's origin [N m, N], where the solver
             provides it (`solve_by_inverse_dynamics`, if a constraint reads it); otherwise None.
     """
@@ -112,8 +108,6 @@ class StateCost(Cost):
     constant or has one row per knot.
 
     Attributes:
-        q: q_d [rad or m].
-        v: v_d [rad/s or m/s].
         position_weight: w_q [1/rad or 1/m].
         velocity_weight: w_v [s/rad or s/m].
     """

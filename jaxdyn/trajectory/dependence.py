@@ -1,8 +1,7 @@
 """Which entries of a knot a cost's residual or a constraint's value depends on, found from the traced program.
 
-Solvers need to know this: torques do not act at the last knot, a cost of the previous torques enlarges the state, and a
-residual whose entries depend on one entry of the knot each has a diagonal Gauss-Newton Hessian. Nothing is declared by the
-class, so nothing can be inherited by accident, and no numbers are probed. Operations outside the lists below count as if every
+Torques do not act at the last knot, a cost of the previous torques enlarges the state, and a residual each of whose entries
+depends on one entry of the knot has a diagonal Gauss-Newton Hessian. Operations outside the lists below count as if every
 result depended on every operand: an entry may be reported that has no effect, but none is missed.
 """
 
@@ -53,12 +52,7 @@ class Dependence(NamedTuple):
 
 
 def dependence(part: Any, function: str, chain: Chain, dtype: Any, grounded: bool = False) -> Dependence:
-    """The dependence of `part.function(chain, knot)`, where `part` is a cost or constraint.
-
-    Args:
-        dtype: floating-point type of the knot.
-        grounded: True if the knot contains the ground reaction.
-    """
+    """The dependence of `part.function(chain, knot)` for a cost or constraint, with the ground reaction if `grounded`."""
     leaves, structure = jax.tree.flatten((part, chain))
     kinds = tuple(_kind(x) if eqx.is_array_like(x) else None for x in leaves)
     fixed = tuple(None if kind else x for x, kind in zip(leaves, kinds, strict=True))

@@ -120,11 +120,7 @@ def damped_step(
     lower: Float[Array, "nv *#lanes"],
     upper: Float[Array, "nv *#lanes"],
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
-    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of J^T e over these joints.
-
-    A joint at a limit is held if descent would push it beyond; other steps are clipped to the limits. The system is always 6 x
-    6.
-    """
+    """The damped step of the joints that no limit holds, clipped to the limits, and the largest entry of their J^T e."""
     lower, upper = (spread_over_lanes(x) for x in (lower, upper))
     e = unstack(error)
 
@@ -155,11 +151,7 @@ def damped_step(
 def walk_down(
     at: Iterate, weights: Float[Array, "6 *#lanes"], rows: Columns, look: Callable, propose: Callable, count: int
 ) -> Iterate:
-    """Iterate `count` times: evaluate the trial, accept it if its error is smaller, adapt the damping, propose a new trial.
-
-    `look` maps q to (e, w de/dq), `propose` (q, w e, w de/dq, damping) to (next trial, slope at q); `rows` are zeros like w
-    de/dq.
-    """
+    """Iterate `count` times: evaluate the trial (`look`), accept it if it is better, adapt the damping, `propose` the next."""
 
     def weigh(error: Array) -> Array:
         return jnp.stack([weights[i] * error[i] for i in range(6)])
@@ -243,9 +235,8 @@ def inverse_kinematics(
 ) -> InverseKinematics:
     """Find joint positions q within the limits at which a frame reaches the pose T_d.
 
-    Let (R, p) be the pose of the frame, (R_d, p_d) the target pose, and J the Jacobian of the pose error e(q) = (log(R_d^T R),
-    R_d^T (p - p_d)). Joints that are not held at a limit move by dq = -J^T (J J^T + lambda 1)^-1 e, clipped to the limits. With
-    lambda = mu |e|^2 / 2, convergence is quadratic even at singular poses (Yamashita & Fukushima 2001; Sugihara 2011).
+    Let (R, p) be the pose of the frame, (R_d, p_d) the target, and J the Jacobian of e(q) = (log(R_d^T R), R_d^T (p - p_d)).
+    Joints that are not held at a limit move by dq = -J^T (J J^T + lambda 1)^-1 e, clipped to the limits. With
 
     For each start, 64 random positions are drawn within the limits; among all of these, those with the nearest poses become the
     starts. The search ends when a start has converged; of several, the solution nearest to the guess is returned. A batch of
@@ -264,11 +255,10 @@ def inverse_kinematics(
         position_limits: (lower, upper) of each coordinate [rad or m], infinite where there is none; None: `coordinate_limits`.
             Quaternion joints have no limits.
         seed: random seed of the starts. Joints without limits start within half a revolution, or one metre, of zero.
-        tolerance: largest magnitude of each component of e that is not free [rad, m]; None: 1e-9, or 1e-5 in float32.
+        seed: seed of the starts. Joints without limits start within half a revolution, or one metre, of zero.
 
     Returns:
-        The best positions found. The status UNREACHABLE means that no start converged, which is rare for poses that the arm can
-        reach, but no proof that it cannot.
+        The best positions found. UNREACHABLE means that no start converged, which is no proof that the arm cannot reach T_d.
 
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is
@@ -406,11 +396,7 @@ def _starts(
     starts: int,
     seed: int,
 ) -> Array:
-    """Start positions (starts, nq) within the limits; the first is the guess if there is one.
-
-    The others are the random positions with the smallest |w_v (p - p_d)|^2 + w_w^2 (3 - tr R_d^T R), where w_w^2 is the mean
-    squared angular weight. They do not depend on the target, so their poses are computed only once for a batch of targets.
-    """
+    """Start positions (starts, nq) within the limits: the guess, if any, and the random ones with the nearest poses."""
     dtype, count = target.dtype, starts * DRAWS
     lower, upper = _finite(chain, limits)
     where, rng = layout(chain), np.random.default_rng(seed)

@@ -41,14 +41,11 @@ HEAVIEST = 1e8  # largest weight
 
 
 class Penalty(NamedTuple):
-    """Multipliers and weight rho of all constraints, equalities first, at the knots and at the end; torque limits are apart.
-
-    `counted` is 0 for state constraints at the first knot and torque constraints at the last knot, which are not enforced.
-    """
+    """Multipliers and weight rho of all constraints, equalities first, at the knots and at the end, without torque limits."""
 
     multipliers: tuple[Float[Array, "knots k"], Float[Array, " l"]]
     weight: Float[Array, ""]
-    counted: Float[Array, "knots k"]
+    counted: Float[Array, "knots k"]  # 0 for constraints that are not enforced
 
 
 class Values(eqx.Module):
@@ -203,11 +200,7 @@ def linearised(
     duals: Float[Array, "knots n"] | None = None,
     dynamics: Steps | None = None,
 ) -> LinearQuadratic:
-    """The linear-quadratic problem in the displacements (dq, dv) of states and dtau of torques around a trajectory.
-
-    If a cost depends on the previous torques, their displacements are appended to the state. With the multipliers `duals` of
-    the dynamics, the Hessian is that of the Lagrangian instead of Gauss-Newton's.
-    """
+    """The linear-quadratic problem in (dq, dv, dtau) around a trajectory; with `duals`, its Hessian is the Lagrangian's."""
     knots, last = _of_knots(problem, trajectory)
     parts = (jnp.zeros_like(trajectory.v[0]),) * (4 if problem.has_torque_rate else 3)
     rows = penalty.multipliers[0][:-1], penalty.counted[:-1]
@@ -279,11 +272,7 @@ def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Arr
 
 
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
-    """[Hessian, gradient] of 1/2 |residual|^2 + scalar.
-
-    Without `exact`, the Gauss-Newton Hessian plus the positive semidefinite part of the scalar's; with it, the exact Hessian
-    plus the symmetrised Jacobian of the function `exact`.
-    """
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar: by Gauss-Newton, or exact plus the Jacobian of the function `exact`."""
     with_scalar = any(not cost.has_residual for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
     rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)

@@ -16,11 +16,7 @@ from ..model.compiled import checked
 
 
 class EulerSteps(NamedTuple):
-    """Linearised semi-implicit Euler steps of ordinary joints, which a matrix `slopes` of half the rows describes.
-
-    With z = (dq, dv, dtau), dv_next = slopes z + c_v and dq_next = dq + dt dv_next + (c_q - dt c_v), where `gaps` is (c_q,
-    c_v). For 16 Pandas with 100 knots, these steps and a `DiagonalCost` take 63 % of the processor time of dense matrices.
-    """
+    """Semi-implicit Euler steps: dv_next = slopes z + c_v, dq_next = dq + dt dv_next + c_q - dt c_v, with gaps (c_q, c_v)."""
 
     slopes: Float[Array, "steps v w"]
     gaps: Float[Array, "steps n"]
@@ -88,21 +84,14 @@ class LinearQuadratic(NamedTuple):
 
 
 class LQPolicy(NamedTuple):
-    """The policy du = gains dx + feedforward and the cost-to-go 1/2 dx' hessian dx + gradient' dx at each knot.
-
-    Attributes:
-        adjoint: derivative of the total cost by the state at each knot, at dx = du = 0, ignoring the gaps c.
-        slope: the same by the controls.
-        pivot: smallest pivot of the Hessians by the controls; unless it is positive, the policy is meaningless.
-        free: mask of the controls that are not at a bound.
-    """
+    """The policy du = gains dx + feedforward and the cost-to-go 1/2 dx' hessian dx + gradient' dx at each knot."""
 
     gains: Float[Array, "steps m n"]
     feedforward: Float[Array, "steps m"]
     hessian: Float[Array, "knots n n"]
     gradient: Float[Array, "knots n"]
-    adjoint: Float[Array, "knots n"]
-    slope: Float[Array, "steps m"]
+    adjoint: Float[Array, "knots n"]  # derivative of the total cost by the state at dx = du = 0, ignoring the gaps c
+    slope: Float[Array, "steps m"]  # the same by the controls
     pivot: Float[Array, ""]
     free: Array
 
@@ -191,12 +180,7 @@ def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, A
 def box_qp(
     h: Float[Array, "m m *lanes"], g: Float[Array, "m *lanes"], lower: Array, upper: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Minimise 1/2 u' h u + g' u over lower <= u <= upper by projected Newton steps (Tassa, Mansard & Todorov 2014).
-
-    Returns:
-        The minimiser u, (m, *lanes), the mask of its free entries, the inverse of the free block of h with zeros elsewhere, and
-        the smallest pivot of that block. The pivot is not positive if the block is not positive definite.
-    """
+    """Minimise 1/2 u' h u + g' u in the box (Tassa et al. 2014): u, free entries, inverse of their block, its least pivot."""
     fixed = lower >= upper
 
     bound = jnp.abs(h).sum(1).max(0)  # an upper bound on the eigenvalues of h
@@ -387,11 +371,7 @@ def _through_steps(hessian: Array, gradient: Array, dynamics: Array, columns: Ar
 def _through_euler_steps(
     hessian: Array, gradient: Array, slopes: Array, columns: Array, gaps: Array, dt: Array, cost: Array
 ) -> _Seen:
-    """The result of `_through_steps` for Euler steps with slopes J.
-
-    For such steps, F = N + T J with N = [1 0 0; 0 0 0] and T = [dt; 1], so P F and F' P F need only products with J, which has
-    half the rows of F: P F = P N + (P T) J, and F' P F = N' P F + J' (T' P F).
-    """
+    """`_through_steps` for Euler steps, where F = N + T J with N = [1 0 0; 0 0 0], T = [dt; 1]: half as many products."""
     n, w = hessian.shape[0], cost.shape[0]
     v = n // 2
     of_velocity, rest = gaps[v:], gaps[:v] - dt[None] * gaps[v:]

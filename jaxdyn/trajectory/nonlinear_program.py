@@ -2,16 +2,15 @@
 
     minimise f(x)  subject to  c(x) = 0,  g(x) <= 0,  lower <= x <= upper
 
-Each class of programs evaluates f, c, g and their derivatives, solves the linear systems of Newton steps, and determines how
-its matrices are stored. A program of stages is solved by block elimination. Each block is a linear system
+Each class of programs evaluates f, c, g and their derivatives, and solves the linear systems of Newton steps. A program of
+stages is solved by block elimination. Each block is a linear system
 
     [ P   D^T    ] [z]   [r1]
     [ D  -delta I] [y] = [r2].
 
-With delta > 0, the rows of D may be linearly dependent. Adding rho D^T times the second row to the first does not change the
-solution, but it makes the pivot P + rho D^T D positive definite, provided that P is positive definite on the null space of D
-and rho is large enough. A successful Cholesky factorisation therefore shows that the matrix has the inertia required at a
-minimum.
+With delta > 0, the rows of D may be linearly dependent. Adding rho D^T times the second row to the first makes the pivot P +
+rho D^T D positive definite if P is so on the null space of D and rho is large enough. A successful Cholesky factorisation
+therefore shows that the matrix has the inertia required at a minimum.
 """
 
 import abc
@@ -26,14 +25,11 @@ from jaxtyping import Array, Bool, Float
 
 
 class Pivot(NamedTuple):
-    """Factors L^-1, L^-1 D^T, C^-1, rho and delta of a block, NaN if a factorisation fails.
+    """Factors with P + rho D^T D = L L^T, (1 - rho delta) D (L L^T)^-1 D^T + delta I = C C^T; NaN if one does not exist."""
 
-    P + rho D^T D = L L^T and (1 - rho delta) D (L L^T)^-1 D^T + delta I = C C^T.
-    """
-
-    root: Float[Array, "*stages n n"]
-    across: Float[Array, "*stages n m"]
-    weight: Float[Array, "*stages m m"]
+    root: Float[Array, "*stages n n"]  # L^-1
+    across: Float[Array, "*stages n m"]  # L^-1 D^T
+    weight: Float[Array, "*stages m m"]  # C^-1
     rho: Float[Array, "*stages"]
     delta: Float[Array, "*stages"]
 
@@ -78,11 +74,7 @@ def factor_stages(
     rho: Float[Array, ""],
     delta: Float[Array, ""],
 ) -> StageFactors:
-    """Factor S = N + 1 stages with rows left_k z_k + right_k z_{k+1} - delta y_k, followed by rows last z_N - delta y_N.
-
-    The factorisation proceeds from the first stage to the last. As in an information filter, each stage adds R^T ((C C^T)^-1 -
-    rho I) R / (1 - rho delta) to the P of the next stage, where C is the factor described in `Pivot`. Cost: O(N (n^3 + m^3)).
-    """
+    """Factor stages with rows left_k z_k + right_k z_{k+1} - delta y_k, then last z_N - delta y_N: O(N (n^3 + m^3))."""
 
     def stage(carried, x):
         own, d, r = x
@@ -174,10 +166,7 @@ class Program(eqx.Module):
         weights: Float[Array, " r"],
         delta: Float[Array, ""],
     ) -> Any:
-        """Factor [H, A^T; A, -delta I] with H = share W + diag(diagonal) + G^T diag(weights) G.
-
-        The factors are not finite if H is not positive definite on the null space of A.
-        """
+        """Factor [H, A^T; A, -delta I], H = share W + diag(diagonal) + G^T diag(weights) G; not finite at a wrong inertia."""
 
     @abc.abstractmethod
     def solve(self, factors: Any, r1: Array, r2: Array) -> tuple[Array, Array]:

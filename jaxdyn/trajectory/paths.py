@@ -51,7 +51,6 @@ def spline_path(
     The second derivatives at the knots solve a tridiagonal system (de Boor 2001, ch. IV). Differentiable by the waypoints.
 
     Args:
-        waypoints: at least two positions, in order [rad or m].
         knots: s at the waypoints, increasing from 0 to 1; None: spaced by the square root of the distance between waypoints
             (centripetal parametrisation, Lee 1989), to avoid overshoot between close waypoints.
 
@@ -104,13 +103,7 @@ def with_derivatives(path: Path, s: Float[Array, ""]) -> tuple[Array, Array, Arr
 
 
 class PathDynamics(NamedTuple):
-    """q and its derivatives by s along a path, and the coefficients of the torque m s'' + c s'^2 + g.
-
-    Attributes:
-        inertia: m = M(q) q'.
-        centrifugal: c = M(q) q'' + C(q, q') q'.
-        gravity: g, the gravity torque plus the torque of joint springs.
-    """
+    """q and its derivatives by s along a path, and the coefficients of the torque m s'' + c s'^2 + g."""
 
     q: Float[Array, "points n"]
     slope: Float[Array, "points n"]
@@ -248,10 +241,7 @@ def controllable_speeds(
     last: Float[Array, ""],
     step: Float[Array, ""],
 ) -> tuple[Float[Array, "points 2"], Bool[Array, " points"]]:
-    """(low, high) of x at every point from which the end can be reached, computed backward, and the mask of empty intervals.
-
-    `largest` bounds x by the velocity limits, `last` is x at the end, and `step` the grid spacing d.
-    """
+    """(low, high) of x at every point from which the end can be reached, computed backward, and the mask of empty intervals."""
     rounding = 64 * jnp.finfo(last.dtype).eps
 
     def back(following, inputs):
@@ -306,13 +296,7 @@ class JointMotion(NamedTuple):
 
 
 class PoseMotion(NamedTuple):
-    """The motion of a frame, one row per time.
-
-    Attributes:
-        pose: T in the world [m].
-        twist: (w, v) in the axes of the moving frame, where v is the velocity of the frame's origin [rad/s, m/s].
-        acceleration: d twist / dt, component by component [rad/s^2, m/s^2].
-    """
+    """The motion of a frame, one row per time: its pose in the world, its twist in its own axes, and d twist / dt."""
 
     pose: Float[Array, "times 4 4"]
     twist: Float[Array, "times 6"]
@@ -360,9 +344,7 @@ def shortest_trapezoid(
     1/2 (Lynch & Park 2017, sec. 9.2.2). If all distances are zero, they are 0 and 1/2.
 
     Args:
-        distance: q_1 - q_0 [rad or m].
-        speed: largest |qd| of each joint [rad/s or m/s]; may be infinite.
-        acceleration: largest |qdd| of each joint [rad/s^2 or m/s^2]; finite.
+        speed, acceleration: largest |qd| and |qdd| of each joint; the speed may be infinite.
     """
     size = jnp.abs(distance)
     moves = size > 0
@@ -403,9 +385,6 @@ def joint_motion(
 
     With quaternion joints, the line is q(s) = integrate(chain, q_0, s difference(chain, q_0, q_1)): spherical joints rotate
     about a fixed axis, and free joints follow a screw motion. At times t [s] before 0 and after T, the robot is at rest.
-
-    Returns:
-        One row per time: q [rad or m], qd [rad/s or m/s], qdd [rad/s^2 or m/s^2].
     """
     way = difference(chain, start, goal)
     return JointMotion(*_along(scaling, duration, t, way, lambda x: integrate(chain, start, x)))
@@ -583,13 +562,11 @@ def time_optimal_path(
         velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
         acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
         torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
-        start_speed: value of s' at the start [1/s].
-        end_speed: value of s' at the end [1/s].
+        start_speed, end_speed: s' at the ends [1/s].
         friction_rounds: number of further rounds; none if the chain is known to have no friction.
-
     Returns:
-        Times, motion and torques on the grid. If the path cannot be followed, for example because gravity alone exceeds the
-        torque limits, the status is INFEASIBLE, the motion ends at `stuck_at`, and later times are infinite.
+        If the path cannot be followed, for example because gravity alone exceeds the torque limits, the status is INFEASIBLE,
+        the motion ends at `stuck_at`, and later times are infinite.
 
     Raises:
         TrajectoryError: limits are missing, contradictory or of the wrong shape; `points` is less than 3; a speed or
@@ -678,11 +655,7 @@ def _is_frictionless(chain: Chain) -> bool:
 
 @checked
 def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> JointMotion:
-    """The motion of a timed path at times t [s], at rest before and after; exact, as s'' is constant between grid points.
-
-    Returns:
-        As for `joint_motion`.
-    """
+    """The motion of a timed path at times t [s], at rest before and after; exact, as s'' is constant between grid points."""
     k = jnp.clip(jnp.searchsorted(timing.t, t, side="right") - 1, 0, len(timing.t) - 2)
     late = jnp.clip(t - timing.t[k], 0, timing.t[k + 1] - timing.t[k])
     inside = (t >= 0) & (t <= timing.duration)

@@ -175,7 +175,6 @@ class PolicySettings(NamedTuple):
     """Settings of `optimise_policy` that rarely need changing.
 
     Attributes:
-        seed: seed for the random choice of batches.
         checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
         speed_bound: largest entry of |v|; a rollout that exceeds it is frozen [rad/s or m/s].
         save_every: number of updates between saves.
@@ -236,8 +235,6 @@ def optimise_policy(
         policy: policy to optimise, called as in `rollout`; it must be stateless.
         problem: horizon, costs, torque limits, integration method and, unless `chains` is given, the robot. Constraints are not
             supported; express them as costs.
-        q0: initial position of each rollout [rad or m].
-        v0: initial velocity of each rollout [rad/s or m/s].
         chains: robots of the rollouts (domain randomisation): one chain with a batch axis on the leaves that differ.
         updates: total number of updates, including those of earlier runs that used the same file.
         batch: number of rollouts per update, drawn without replacement; None: all of them.

@@ -3,11 +3,10 @@
     minimise f(x)  subject to  c(x) = 0,  g(x) + s = 0,  s >= 0,  lower <= x <= upper
 
 Barrier problems with decreasing mu replace the bounds and s >= 0 by - mu (sum log s + sum log(x - lower) + sum log(upper - x))
-in the objective; Newton's method solves their optimality conditions. A step is accepted if, compared with every entry of the
-filter, it sufficiently reduces the infeasibility or the barrier function. If none is, a restoration phase reduces the
-infeasibility alone, by Levenberg-Marquardt steps with a barrier of its own, until the filter accepts an iterate. The
-constraints are reported as locally infeasible only at a stationary point of their violation. Derivatives of a solution are at
-the end.
+in the objective. A Newton step is accepted if, compared with every entry of the filter, it sufficiently reduces the
+infeasibility or the barrier function. If none is, a restoration phase reduces the infeasibility alone, by Levenberg-Marquardt
+steps with a barrier of its own, until the filter accepts an iterate. The constraints are reported as locally infeasible only
+at a stationary point of their violation.
 """
 
 from collections.abc import Callable
@@ -149,14 +148,11 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """Factor the Newton system, increasing the regularisation delta until the matrix has the inertia required at a minimum.
-
-    The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], where S contains the bounds' multipliers divided by the
-    distances to the bounds. The scalar e regularises the multipliers of c about their current values, so that constraints may
-    be linearly dependent; it affects the iterations but not the solution. For pinned inequalities, a larger scalar replaces
-    s/w. During restoration, the objective is (|c|^2 + |g + s|^2) / 2, and violations take the place of multipliers: the matrix
-    is [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w]. `last` is the delta of the previous step, `least` the first to try.
-    """
+    """Factor the Newton system, increasing the regularisation delta until the matrix has the inertia required at a minimum."""
+    # The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], where S contains the bounds' multipliers divided by
+    # the distances to the bounds. The scalar e regularises the multipliers of c about their current values, which does not
+    # affect the solution. A larger scalar replaces s/w for pinned inequalities. During restoration, which minimises
+    # (|c|^2 + |g + s|^2) / 2, the matrix is [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w].
     dtype, mu, restoring = p.x.dtype, judge.inner, judge.restoring
     below, above = bounds.gaps(p.x)
     low, high = bounds.multipliers(p.low, p.high)
@@ -261,11 +257,7 @@ def search(
 def _tried(
     program: Program, bounds: Bounds, p: Point, here: tuple, good: Array, judge: Judge, attempt: Attempt
 ) -> Trial:
-    """Evaluate an attempt and decide whether to accept it.
-
-    It must pass the filter and reduce theta or phi by MARGIN theta; where the slope of phi is steep and theta small, phi must
-    decrease by a fraction of what the slope predicts. During restoration, only the merit of the restoration counts.
-    """
+    """Evaluate an attempt, and accept it if it passes the filter and reduces theta or phi enough (or restoration's merit)."""
     (along, length, alpha, slope), (theta, phi, psi), small = attempt, here, jnp.finfo(p.x.dtype).eps
     # infeasibility at the level of rounding errors
     level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
@@ -316,7 +308,6 @@ class InteriorPointResult(NamedTuple):
         equality_multipliers: y, in the Lagrangian f + y . c + w . g.
         inequality_multipliers: w >= 0.
         lower_multipliers, upper_multipliers: multipliers of the bounds, positive.
-        slacks: s >= 0 with g(x) + s = 0.
         stationarity: largest absolute entry of the gradient of the Lagrangian.
         infeasibility: largest violation of a constraint.
         complementarity: largest product of a multiplier and its slack or distance to a bound.
@@ -624,16 +615,12 @@ class _Conditions(NamedTuple):
 def differentiable(
     pose: Callable[[PyTree], Posed], parameters: PyTree, result: InteriorPointResult
 ) -> InteriorPointResult:
-    """Make the unknowns, multipliers and cost of a result differentiable with respect to the parameters, once.
-
-    They are the derivatives of the last barrier problem, whose optimality conditions are
+    """Make a result differentiable with respect to the parameters, once, through the conditions of the last barrier problem:
 
         grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu.
 
-    By the implicit function theorem, eliminating the multipliers of inequalities and bounds leaves the system of a Newton step
-    with the exact Hessian, [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y). At a kink (an
-    active constraint with zero multiplier), the result lies between the one-sided derivatives. It is NaN if the minimum is not
-    strict, and meaningless unless the status is CONVERGED.
+    By the implicit function theorem, [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y). At
+    a kink, the result lies between the one-sided derivatives. It is NaN if the minimum is not strict.
     """
     leaves, rest = eqx.partition(parameters, eqx.is_inexact_array)
     result = jax.lax.stop_gradient(result)

@@ -37,10 +37,7 @@ def at(tree: Tree, rows: int | slice) -> Tree:
 
 
 def batched_with(tree: Tree, x: Array) -> Tree:
-    """The same tree; under `vmap`, all of its leaves are batched if the scalar x is batched.
-
-    Otherwise, JAX would trace the body of a loop again whenever another part of its carry turns out to be batched.
-    """
+    """The same tree, batched under `vmap` if the scalar x is, since JAX otherwise traces the body of a loop again."""
     return jax.tree.map(lambda y: jnp.where(x == x, y, y), tree)
 
 
@@ -99,7 +96,6 @@ class Trajectory(eqx.Module, Summary):
         """A `pandas.DataFrame` with columns q1, ..., v1, ..., tau1, ..., indexed by time; the last torques are NaN.
 
         Raises:
-            ImportError: pandas is not installed.
             TrajectoryError: the trajectory is a batch.
         """
         if self.t.ndim != 1:
@@ -195,19 +191,13 @@ class OptimalControlProblem(eqx.Module):
     leaves: `jax.vmap` solves many problems at once, and solutions are differentiable with respect to them.
 
     Attributes:
-        q0: initial positions [rad or m].
-        v0: initial velocities [rad/s or m/s].
         steps: number N of time steps.
         dt: time step [s]; only an initial guess if the duration is free.
-        running: costs at knots 0 ... N-1.
-        terminal: costs at the last knot.
         constraints: constraints on the state at knots 1 ... N and on the torques at knots 0 ... N-1.
-        terminal_constraints: constraints at the last knot.
         torque_limits: (lower, upper) of each torque [N m or N], for example `torque_limits(chain)`; None: no limits.
         duration_limits: shortest and longest duration [s] if the duration is free; None: the duration is N dt.
         duration_weight: cost per second of duration [1/s].
         tau0: torques before the first knot [N m or N]; None: those that hold the robot still at q0.
-        method: integration method of `step`.
 
     Raises:
         TrajectoryError: `steps` is less than 1, vectors or limits have the wrong shape, or a reference with one row per

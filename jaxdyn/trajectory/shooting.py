@@ -1,8 +1,4 @@
-"""Optimal control by multiple shooting: differential dynamic programming with gaps, torque limits and constraints.
-
-From top to bottom: the solver and its iterations, the step lengths, the simulation under a policy, and derivatives of a
-solution.
-"""
+"""Optimal control by multiple shooting: differential dynamic programming with gaps, torque limits and constraints."""
 
 import functools
 from collections.abc import Callable
@@ -351,12 +347,7 @@ def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation
 
 
 def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Array) -> _Pace:
-    """Adapt damping, second-derivative factor and bounds to the accepted step length; length 0 means that none was accepted.
-
-    The thresholds follow the step lengths 1, 1/2, 1/4, ...: a full step shows that the model can be trusted more (less damping,
-    twice the share), a step below 1/4 that its second derivatives mislead (a quarter of the share), and one below 1/10 that
-    even the damped model does. Between, nothing changes, so that the two factors do not alternate.
-    """
+    """Adapt damping, second-derivative factor and bounds to the accepted step length; length 0 means that none was accepted."""
     helped = length > 0
     worse, better = ~helped | (length < 0.1), length > 0.5
     growth = jnp.where(worse, jnp.maximum(FASTER, FASTER * pace.growth), pace.growth)
@@ -453,13 +444,7 @@ def first_that_helps(
     together: bool,
     longer: Array,
 ) -> tuple[Any, Float[Array, ""]]:
-    """Find a step that lowers the merit enough; return (result, length), or (nothing, 0) if there is none.
-
-    The first length of 1, 1/2, 1/4, ... with a merit of at most merit + 1e-4 length slope is used (Armijo's condition).
-    Gauss-Newton often overestimates the Hessian, so that a step of 1 is too short; if `longer`, the minimum of the parabola
-    through merit, slope and the merit at 1 is then tried, too. `attempt` maps a length to (result, merit); `together` tries all
-    lengths at once.
-    """
+    """(result, length) of the first of 1, 1/2, ... (or, if `longer`, a longer step) that lowers the merit enough (Armijo)."""
     dtype = merit.dtype
     rounding = 10 * jnp.finfo(dtype).eps * jnp.abs(merit)
     helps = lambda new, length: new <= merit + ENOUGH * length * jnp.minimum(slope, 0) + rounding
@@ -506,10 +491,7 @@ def under_policy(
     gaps: Float[Array, "steps n"],
     length: float | Float[Array, ""],
 ) -> Trajectory:
-    """Simulate under the torques tau + length k + K (x - x_nominal), clipped to limits; scale all gaps by 1 - length.
-
-    A full step closes all gaps, as in feasibility-driven dynamic programming (Mastalli et al. 2020).
-    """
+    """Simulate under the torques tau + length k + K (x - x_nominal), clipped to limits; scale all gaps by 1 - length."""
     length = jnp.asarray(length, trajectory.q.dtype)
     left = (1 - length) * gaps
     chain, n = problem.chain, problem.chain.n

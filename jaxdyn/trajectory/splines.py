@@ -75,24 +75,15 @@ class SplineLinearisation(NamedTuple):
 
 
 class SplineProgram(Program):
-    """A sum over knots, with additional terms for the first and the last knot; rows of all knots precede those of the ends.
+    """A sum over knots, with additional terms for the first and the last knot; rows of all knots precede those of the ends."""
 
-    Attributes:
-        basis: values of the splines and of their derivatives at the knots.
-        inner: expensive intermediate values u of a knot, such as torques.
-        knot: (data of a knot, y, u) -> `Part`.
-        first: y of the first knot -> additional `Part`.
-        last: (y, u) of the last knot -> additional `Part`.
-        joints: number of entries of a control point.
-    """
-
-    basis: Float[Array, "d S k"]
+    basis: Float[Array, "d S k"]  # values of the splines and of their derivatives at the knots
     data: PyTree
-    inner: Inner = eqx.field(static=True)
-    knot: Callable[[Any, Array, Array], Part] = eqx.field(static=True)
-    first: Callable[[Array], Part] = eqx.field(static=True)
-    last: Callable[[Array, Array], Part] = eqx.field(static=True)
-    joints: int = eqx.field(static=True)
+    inner: Inner = eqx.field(static=True)  # expensive intermediate values u of a knot, such as torques
+    knot: Callable[[Any, Array, Array], Part] = eqx.field(static=True)  # (data of a knot, y, u) -> part
+    first: Callable[[Array], Part] = eqx.field(static=True)  # y of the first knot -> additional part
+    last: Callable[[Array, Array], Part] = eqx.field(static=True)  # (y, u) of the last knot -> additional part
+    joints: int = eqx.field(static=True)  # entries of a control point
 
     def seen(self, x: Float[Array, " n"]) -> Float[Array, "S y"]:
         """y_k at every knot."""
@@ -236,19 +227,16 @@ def solve_by_inverse_dynamics(
     are satisfied only approximately in between. With k = intervals + degree control points, the linear algebra of an iteration
     costs O((nv k)^3), independent of the number of steps. Equal lower and upper torque limits prescribe a torque at the knots,
     which needs as many control points as there are prescribed torques; in general, no spline keeps a torque at zero at all
-    times.
+    times. The problem's `method` is ignored.
 
     Args:
-        problem: problem to solve; its `method` is ignored.
         guess, hessian, tolerance, max_iterations, barrier: as for `solve_by_collocation`.
         intervals: number of intervals between the spline's knots; None: a quarter of the steps, clipped to the range from 4
             to 30.
-        degree: polynomial degree of the spline; with 5, torque rates are smooth.
 
     Returns:
-        The solution, in which the torque of each step is the mean of the torques at its two knots, once differentiable with
-        respect to the problem's leaves. The residual `dynamics` is the error of the initial velocity, whose multipliers are
-        "start".
+        The solution, with torques averaged over each step, once differentiable with respect to the problem's leaves. The
+        residual `dynamics` is the error of the initial velocity, whose multipliers are "start".
 
     Raises:
         TrajectoryError: the robot has spherical or free joints; the spline has too few control points for prescribed torques
