@@ -94,11 +94,7 @@ class JointStates:
         group.received.append(received)
 
     def joint(self, name: str) -> dict[str, Series]:
-        """Return the data of a joint: for each quantity that is in any message, those messages in the order of the bag.
-
-        A message without numbers of a field does not contain the quantity. Neither does one in which all of them are NaN,
-        which drivers write for a field that they do not measure.
-        """
+        """The data of a joint: for each quantity, the messages that have numbers of it (not all NaN), in the bag's order."""
         parts: dict[str, list[Series]] = {kind: [] for kind in FIELDS}
         for names, group in self._groups.items():
             if name not in names:
@@ -167,11 +163,7 @@ def _sources(
     joint_names: Sequence[str] | None,
     efforts: bool,
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Choose the topic of each quantity of each joint. Return them by quantity and joint in the order of the joints, and notes.
-
-    Positions are read from the topic that has them for all joints; if there are several, from the one that also has efforts.
-    Efforts and velocities are on the same topic, or on the only other one that has them.
-    """
+    """Choose the topic of each quantity of each joint, preferably one with the positions and efforts of all joints; notes."""
     there = "; ".join(f"{topic}: {', '.join(joints) or 'none'}" for topic, joints in data.items())
     wanted = "q", "tau"
     if joint_names is None:
@@ -302,21 +294,13 @@ class Point(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """The points of a `trajectory_msgs/JointTrajectory` message, each with its stamp and receive time [ns].
-
-    The time of a point is its `time_from_start` added to the stamp of the header. A header without a stamp means an
-    immediate start; `time_from_start` is then added to the receive time.
-    """
+    """The points of a JointTrajectory message, at `time_from_start` after its stamp or, if it has none, its receive time."""
 
     points: tuple[tuple[int, int, Point], ...] = ()
 
     @classmethod
     def of(cls, stamp: int, received: int, message: Any) -> "Trajectory":
-        """Create a trajectory from a message.
-
-        Raises:
-            LogError: a point has no positions.
-        """
+        """Create a trajectory from a message; LogError if a point has no positions."""
         points = []
         for point in message.points:
             after = point.time_from_start.sec * 10**9 + point.time_from_start.nanosec

@@ -44,11 +44,7 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool, joints: Sequence[str] = ()
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes.
-
-    If the table has both torques and currents, the currents are returned if `currents` is True, otherwise the torques. If no
-    positions are numbered, columns are found by the names of the joints (`named_columns`).
-    """
+    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes."""
     stems = [stem_of(name) for name in names]
     if not any(_KIND.get(stem) == "q" for stem, _ in stems) and (kinds := named_columns(path, names, joints)):
         clock = clock_columns(names)
@@ -127,15 +123,7 @@ _WORDS |= {**_PLURALS, "temperatures": "temperature"}
 
 
 def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str]) -> dict[str, list[str]]:
-    """Find columns that are called by quantity and joint, in the order of the joints; those of other joints are left out.
-
-    Examples are shoulder/position, position_shoulder, effort[shoulder] and /joint_states/shoulder/velocity. A column with the
-    name of a joint contains its position. Without positions for any joint, the result is empty; a quantity that some
-    joints lack is left out.
-
-    Raises:
-        LogError: positions of some joints are missing, or two columns denote the same quantity.
-    """
+    """Find columns called by quantity and joint (shoulder/position, effort[shoulder]), in the order of the joints, if any."""
     if not joints:
         return {}
     word, joint = ("|".join(sorted(map(re.escape, some), key=len, reverse=True)) for some in (_WORDS, joints))
@@ -200,11 +188,7 @@ def clock_columns(names: Sequence[str]) -> list[str]:
 
 
 def with_clock(table: Table) -> Table:
-    """Combine two columns of time into one called time: seconds and their fraction, or a date and a time of day.
-
-    The first are called sec and nanosec, secs and nsecs, stamp_sec and stamp_nanosec, header.stamp.sec and ..., with any common
-    beginning. Their fraction must be less than a second, so that a full time in nanoseconds is not added to one in seconds.
-    """
+    """Combine two columns of time into one called time: seconds and their fraction, or a date and a time of day."""
     if table.kinds is not None:
         return table
     lower = {name.lower(): name for name in table.names if table.names.count(name) == 1}
@@ -239,14 +223,7 @@ _FRACTIONS = {
 
 
 def combined(table: Table, names: Sequence[str], units: Sequence[float], title: str) -> Table:
-    """Replace columns of time by their sum, an exact count of nanoseconds.
-
-    The sum takes the place of the first column. The others lose their names, so that numbers of columns remain valid.
-
-    Args:
-        units: unit of each column [s]; ignored for columns of dates and times of day.
-        title: name of the sum.
-    """
+    """Replace columns of time, in `units` [s], by their sum [ns]; the others lose their names, so that numbers stay valid."""
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         asked = [name for name in wanted if name != title or title in names]

@@ -1,7 +1,6 @@
-"""What all kinds of files share.
+"""What all kinds of files share: they are read whole, and written whole or not at all.
 
-Files are read whole, and written whole or not at all. Files with a header are one line of JSON with a checksum, followed by
-bytes, usually arrays. XML is parsed with the line of every element, for messages.
+Files with a header are one line of JSON with a checksum, followed by bytes, usually arrays. XML is parsed with line numbers.
 """
 
 import dataclasses

@@ -51,18 +51,17 @@ def load(
       programs export for limits that are not set: positions from 0 to 0, a velocity of 0, and, if both are zero, a torque of 0.
       Lock a joint to fix it.
 
-    If the file rounds angles or axes (1.5708 for pi/2, 0.7071 for cos(pi/4)), the chain has the numbers in the file. The
-    values for which they stand are noted in `Topology.unrounded`, and determine only the number of base parameters.
+    If the file rounds angles or axes (1.5708 for pi/2), the chain has the numbers in the file. The values for which they stand
+    are noted in `Topology.unrounded`, and determine only the number of base parameters.
 
     Args:
         lock: URDF only: positions [rad or m] at which to lock joints, by joint name. Joints that mimic a locked joint are
             also locked. Locks of joints that are fixed in the file are ignored, with a warning.
-        tip: URDF only: the last link of a serial chain. Joints that do not move the tip are removed, together with the
-            bodies they carry and the mass of these bodies; to keep the bodies, lock the joints. By default, if the tree has a
-            single end, its tip is the last moving link, or the last link fixed to it.
+        tip: URDF only: the last link of a serial chain. Joints that do not move the tip are removed, together with the mass
+            of the bodies they carry; to keep the bodies, lock the joints. By default, if the tree has a single end, its tip
+            is the last moving link, or the last link fixed to it.
         floating_base: URDF only: name of a free joint that connects the root link to the world. True stands for
-            "floating_base", or for "root_joint" if the file already has a joint "floating_base". The new root link is
-            called "world", or "universe" if the file already has a link "world".
+            "floating_base" or, if the file has such a joint, "root_joint". The new root is "world" or, if taken, "universe".
         ignore_mimic: URDF only: treat mimic joints as independent joints.
         gravity: gravitational acceleration in world axes [m/s^2]. By default, the gravity in the file or, for a URDF
             without it, (0, 0, -9.81); `save_urdf` writes another one to `<jaxdyn gravity="x y z"/>`, inside `<robot>`.
@@ -77,12 +76,10 @@ def load(
             that `tip` removes; joints that move no mass, which make the mass matrix singular.
 
     Raises:
-        ModelError: the robot cannot be loaded. The message names the file, line and element, and suggests a remedy: the file
-            is missing, is not XML or declares entities; names are repeated or unknown, or a number is malformed; links form a
-            loop, have two parents or are not connected; a joint is of an unsupported type or mimics itself; a limit is
-            missing; a mass or inertia that has an effect is not physical; a lock or the tip is unknown; or an argument
-            applies only to the other format. For MJCF, see `from_mujoco`; in addition, MuJoCo may be missing or may reject
-            the file.
+        ModelError: the robot cannot be loaded. The message names the file, line and element, and suggests a remedy. Besides
+            malformed files, causes are links that form a loop, have two parents or are not connected; joints of unsupported
+            types; missing limits; a mass or inertia that has an effect and is not physical; an unknown lock or tip; and
+            arguments that apply only to the other format. For MJCF, see `from_mujoco`; MuJoCo may also be missing.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -121,14 +118,11 @@ def read_geometry(
     AMENT_PREFIX_PATH. A mesh that is not found, or whose URL has another scheme, is omitted with a note.
 
     Args:
-        collision: return collision shapes instead of visual ones.
         packages: URDF only: folders of packages by name.
 
     Raises:
         ModelError: the file cannot be read, or is neither URDF nor MJCF; a number in a shape is malformed; or, for an MJCF
             file, MuJoCo is not installed or `packages` is passed.
-
-    Source: the URDF XML specification (wiki.ros.org/urdf/XML/link) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
     if is_mjcf(read_bytes(path)):
         _only_for("URDF", {"packages": packages}, os.fspath(path))

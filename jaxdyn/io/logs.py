@@ -215,10 +215,7 @@ class Log:
 
     Attributes:
         t: time stamps, strictly increasing; steps may vary [s].
-        q: joint positions [rad or m].
-        qd: joint velocities as logged, if any [rad/s or m/s].
-        tau: joint torques [N m or N].
-        source: origin of the log, such as its file name.
+        q, qd, tau: joint positions [rad or m], logged velocities, if any [rad/s or m/s], and torques [N m or N].
         notes: remarks made while reading and checking the log.
         path: the file from which the log was read, or the first of several files.
         temperature: joint temperatures, if logged [°C], for `TemperatureDependent` friction.
@@ -262,11 +259,7 @@ class Log:
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` indexed by time, with q1.., tau1.. and, if logged, qd1.., temperature1.. as columns.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
+        """Return a `pandas.DataFrame` indexed by time, with q1.., tau1.. and, if logged, qd1.., temperature1.. as columns."""
         blocks = {"q": self.q, "qd": self.qd, "tau": self.tau, "temperature": self.temperature}
         columns = [numbered(name, block) for name, block in blocks.items() if block is not None]
         return data_frame({key: x for block in columns for key, x in block.items()}, self.t, "t")
@@ -321,7 +314,6 @@ def read_log(
             row is implausible if it contains NaN, infinity or a number beyond 1e6, if its time stamp is out of order or far
             from all others, or if a position jumps away and back.
         columns: a column map for other names, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
-        topic: topic of the joint states in a bag; detected if None.
         units_checked: do not check the log for degrees and millimetres when it is used (`check_log`).
         numbered: names of the joints that the numbers in the file stand for, if these are more than `joints`, for example
             because some of them are locked in the model. The columns of the others are left out, with a note.
@@ -486,7 +478,6 @@ def check_log(
         chain: the robot, for default limits and names: those of its joints, or of its coordinates if joints are coupled.
         position_limits: lower and upper limit of each joint; infinite for a joint without limits [rad or m].
         velocity_limit: largest |qd| of each joint [rad/s or m/s].
-        joint_names: joint names for messages.
         units_checked: accept values that look like degrees, as for multi-turn joints, and mark the returned log, so that this
             check is omitted wherever it is used.
         allow_still: accept joints that do not move, with a note. Parameters that affect only such a joint cannot be identified.
@@ -678,18 +669,10 @@ def read_log_chunks(
     *,
     gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
 ) -> Iterator[Log]:
-    """Read a log in parts of `rows` samples, each a `Log`, with only one part in memory at a time.
+    """Read a log from a .csv (.tsv, .txt), .npz or .parquet file in parts of `rows` (at least 100) samples, each a `Log`.
 
-    Text files are read line by line, Parquet files in batches, and the arrays of .npz archives (compressed or not) as streams.
-    Columns, units, `joints`, `gains` and errors are those of `read_log`, but implausible rows cannot be dropped, and checks
-    that require the entire log, for example whether any joint moves, are omitted.
-
-    Args:
-        path: a .csv (.tsv, .txt), .npz or .parquet file.
-        rows: samples per part; at least 100.
-
-    Raises:
-        LogError: the log cannot be used.
+    Only one part is in memory at a time. Columns, units, `joints`, `gains` and errors are those of `read_log`, but implausible
+    rows cannot be dropped, and checks that require the entire log, for example whether any joint moves, are omitted.
     """
     path = pathlib.Path(path)
     if rows < 100:

@@ -186,8 +186,7 @@ def _may_touch(model: Any) -> bool:
 
 
 class Link(NamedTuple):
-    """A joint with one degree of freedom, and its link: names, parent, pose in the parent at q = 0, screw, and the indices
-    of the joint and the degree of freedom in MuJoCo."""
+    """A joint with one degree of freedom, and its link; `joint` and `dof` are MuJoCo's indices."""
 
     joint_name: str
     name: str
@@ -273,8 +272,7 @@ def body_names(model: Any) -> list[str]:
 def _parts(
     model: Any, j: int, pose: np.ndarray, meant: bool
 ) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
-    """Split joint j, whose body is at `pose`, into links. Return the placement, screw and degree of freedom of each link,
-    and the pose of the body in the last link, or None for the identity."""
+    """Split joint j into links: their placements, screws and degrees of freedom, and the body's pose in the last, or None."""
     kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
     dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
     if meant and axis.any():
@@ -324,13 +322,7 @@ def _check_places(model: Any) -> None:
 
 
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
-    """Compute the chain's leaves for drives, springs and limits, by name.
-
-    The armature and damping of an actuator, multiplied by the square of its gear ratio, are added to those of its joint. The
-    effort limit of an actuator is its gear ratio times the smaller of the forces that its control range and its force range
-    allow; without these ranges, it is infinite. The effort limit of a joint is the sum over its actuators, but at most the
-    joint's `actuatorfrcrange`.
-    """
+    """Compute the chain's leaves for drives, springs and limits, by name."""
     joints, dofs = np.array([link.joint for link in links]), np.array([link.dof for link in links])
     kinds = model.jnt_type[joints]
     single, free = kinds >= SLIDE, kinds == FREE
@@ -408,8 +400,10 @@ def from_mujoco(
       body's origin, a named frame represents the body instead. `frame_pose` of a body equals its xpos and xquat in MuJoCo.
     - Sites become named frames, with the suffix _site if a body has the same name. Unnamed elements are numbered (body1,
       joint0).
-    - Unless `<flag>` disables them, armature, damping, frictionloss (as Coulomb friction), stiffness, springref, ranges of
-      limited joints, and effort limits from the ranges of actuators on single joints are converted.
+    - Unless `<flag>` disables them, armature, damping, frictionloss (as Coulomb friction), stiffness, springref and ranges of
+      limited joints are converted. Armature and damping of an actuator on a single joint, times its squared gear ratio, are
+      added to those of the joint. The joint's effort limit is the sum over its actuators of the gear ratio times the smaller of
+      the forces that the control range and the force range allow, but at most `actuatorfrcrange`.
 
     A warning lists omitted features: external forces (contacts, equality constraints, tendons and a fluid); armature and
     frictionloss of a free joint's linear motion; actuators other than plain motors; limits of ball joints; sensors and mocap

@@ -47,14 +47,7 @@ class _Body(NamedTuple):
 
 
 def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") -> tuple[str, ...]:
-    """Write `to_mjcf(chain, name)` to a file atomically.
-
-    Returns:
-        Descriptions of the features of the chain that were omitted because MJCF does not support them.
-
-    Raises:
-        ModelError: as for `to_mjcf`, or the file cannot be written.
-    """
+    """Write `to_mjcf(chain, name)` to a file atomically, and return descriptions of the features that MJCF lacks."""
     text = to_mjcf(chain, name)
     write_whole(path, text)
     return without_place(chain)
@@ -167,11 +160,7 @@ def _check(chain: Chain) -> None:
 
 
 def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Add the drives of motors, each of which must drive a single joint, to the drives of the joints.
-
-    A motor with rotor inertia J, viscous friction B, Coulomb friction fc and gear ratio r adds r^2 J to the armature, r^2 B to
-    the viscous friction and |r| fc to the Coulomb friction of its joint.
-    """
+    """Add the drives of motors to those of their single joints: r^2 J, r^2 B and |r| fc for the gear ratio r."""
     if chain.transmission is None:
         return arrays
     ratios = np.asarray(chain.transmission.matrix, float)
@@ -193,10 +182,7 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
-    """Iterate over the bodies, parents first: one per link with mass.
-
-    The joints of massless links are assigned to the only body that these links carry.
-    """
+    """Iterate over the bodies, parents first: one per link with mass, with the joints of the massless links before it."""
     parents, curved = chain.topology.parents, {joint.link: joint for joint in layout(chain).curved}
     inner = {i for joint in curved.values() for i in range(joint.link, joint.links.stop - 1)}
     started: dict[int, _Body] = {}  # bodies without mass so far, by their last link

@@ -86,10 +86,7 @@ def write_model(
     beyond: Mapping[str, Any] | None = None,
     arrays: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a chain as `save_model` does, together with a JSON description (`beyond`) and further named arrays.
-
-    Without a description and further arrays, the file is identical to that of `save_model`, and older versions can read it.
-    """
+    """Write a chain as `save_model` does, together with a JSON description (`beyond`) and further named arrays."""
     further = {f"{BEYOND}{name}": array for name, array in (arrays or {}).items()}
     leaves = _leaves(named_leaves(chain) | further)
     content = packed(leaves.values())
@@ -118,8 +115,8 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
             with a warning, if float64 is disabled in JAX.
 
     Raises:
-        ModelError: the file does not exist, is not a model file, is truncated or modified, or has a version that this
-            version of jaxdyn does not support; or float64 is requested, but disabled in this process.
+        ModelError: the file is not a model file, is truncated or modified, or has an unsupported version; or float64 is
+            requested, but disabled in this process.
     """
     chain, beyond, _ = read_model(path, dtype)
     if beyond:
@@ -215,11 +212,7 @@ def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
 
 
 def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read the notes that were passed to `save_model`, and the version of jaxdyn that wrote the file (key `jaxdyn`).
-
-    Raises:
-        ModelError: as for `load_model`.
-    """
+    """Read the notes that were passed to `save_model`, and the version of jaxdyn that wrote the file (key `jaxdyn`)."""
     header, _ = _parts_of(path, os.fspath(path))
     return {**header["about"], "jaxdyn": header["jaxdyn"]}
 

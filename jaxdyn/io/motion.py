@@ -18,14 +18,7 @@ from .tables import IN_A_MAP, LOCKED, MAP, Table, repeats
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Motion:
-    """A sampled motion of a robot.
-
-    Attributes:
-        t: times, strictly increasing [s].
-        q: joint positions [rad or m], with quaternions for spherical and free joints.
-        tau: joint torques, if known [N m or N].
-        source: origin of the motion.
-    """
+    """A sampled motion of a robot; q contains quaternions of spherical and free joints, and tau is None if unknown."""
 
     t: Float[np.ndarray, " N"]
     q: Float[np.ndarray, "N nq"]

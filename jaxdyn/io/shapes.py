@@ -58,7 +58,6 @@ class Geometry:
     """A shape that is fixed to a link.
 
     Attributes:
-        link: name of the link or body in the file.
         kind: box, cylinder, capsule, sphere, ellipsoid or mesh.
         pose: pose of the shape's frame in the link frame [m]. Except for meshes, the origin is the centre of the shape; the
             axis of a cylinder or capsule is z.
@@ -81,20 +80,17 @@ class Geometry:
 def with_inertias_of_shapes(
     chain: Chain, shapes: Sequence[Geometry], density: float, *, keep_given: bool = True
 ) -> Chain:
-    """Return the chain with link inertias computed from shapes, which are treated as solids of uniform density.
+    """Return the chain with link inertias computed from shapes, which are treated as solids of uniform density [kg/m^3].
 
     Use this function for robot descriptions without `<inertial>`. Example:
     `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`.
-    Since real links are hollow and contain motors and gears, the result is only a first model for simulation and a prior for
-    identification.
+    Since real links are hollow and contain motors and gears, the result is only a first model and a prior for identification.
 
     The inertia of a shape on a fused link is added to the moving link that carries it, and shapes on the base are ignored. The
     inertias of several shapes on one link are summed, even if the shapes overlap. Meshes must be closed (see
     `spatial.solids.mesh`); reading mesh files requires trimesh.
 
     Args:
-        shapes: shapes from `read_geometry` or `geometry_from_mujoco`.
-        density: density of the solids [kg/m^3].
         keep_given: keep the inertia of links that already have mass.
 
     Raises:

@@ -90,23 +90,7 @@ def find_bad_rows(
     positions: int,
     clock: str = "t",
 ) -> list[BadRows]:
-    """Find implausible rows, grouped by fault. Each criterion is applied to the rows that passed the previous ones.
-
-    1. Rows with NaN or infinite numbers, or with numbers beyond 1e6.
-    2. Rows whose time stamps differ from the median time by more than ten times the interquartile range, if they are few: at
-       most 10, or at most 1 % of all rows.
-    3. The smallest set of rows whose removal makes time increase: all rows outside a longest increasing subsequence of the
-       time stamps.
-    4. Rows in which a position jumps away and back. A jump is a step of more than 3 rad (or m) that is also more than 20
-       times the joint's largest step, not counting the largest 1 % of its steps (at least 5 steps).
-
-    Args:
-        t: time stamps [s].
-        values: all other numbers, with joint positions first.
-        labels: column names of `values`.
-        positions: number of position columns.
-        clock: name of the time column.
-    """
+    """Find implausible rows, grouped by fault; the first `positions` columns of `values`, called `labels`, are positions."""
     found: list[BadRows] = []
     everything = np.column_stack([t, values])
     names = [clock, *labels]
@@ -234,39 +218,23 @@ _STAMP = re.compile(f"(?:{_DATE})?(?:(?:^|(?<=\\d)T|(?<=\\d) +){_CLOCK}{_ZONE})?
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """An open table with known column names; numbers are read on demand.
+    """An open table with known column names; numbers are read on demand."""
 
-    Attributes:
-        names: column names, in the order of the file.
-        read: function from column names to their arrays, (N,) or (N, k), and a list of unusable cells, whose values are NaN.
-            Columns of dates and times of day are int64, in nanoseconds (`NO_TIME` if unusable); all others are float64.
-        line: function from a row index, counted from 0, to its place in the file, for messages: "row 12 (line 13)".
-        notes: remarks made while opening the table.
-        kinds: columns of time, positions and other quantities, in joint order; None if only column names identify them.
-    """
-
-    names: tuple[str, ...]
-    read: Callable[[Sequence[str]], tuple[dict[str, np.ndarray], list[BadCell]]]
-    line: Callable[[int], str]
+    names: tuple[str, ...]  # in the order of the file
+    read: Callable[[Sequence[str]], tuple[dict[str, np.ndarray], list[BadCell]]]  # bad cells are NaN; dates are in ns
+    line: Callable[[int], str]  # place in the file of a row, for messages
     notes: tuple[str, ...] = ()
-    kinds: dict[str, list[str]] | None = None
+    kinds: dict[str, list[str]] | None = None  # columns of each quantity, in joint order, if known
 
 
 @dataclasses.dataclass(frozen=True)
 class TextForm:
-    """The layout of a text file.
+    """The layout of a text file."""
 
-    Attributes:
-        separator: the character between columns; " " stands for any number of blanks; detected if None.
-        decimal: decimal mark, "." or ",". Decimal commas are also detected if semicolons or tabs separate the columns.
-        skip_lines: number of lines to skip above the header line.
-        header: whether there is a header line; detected if None. Without one, columns are called column 1, column 2, ...
-    """
-
-    separator: str | None = None
-    decimal: str = "."
+    separator: str | None = None  # " " stands for any number of blanks; detected if None
+    decimal: str = "."  # commas are also detected if semicolons or tabs separate the columns
     skip_lines: int = 0
-    header: bool | None = True
+    header: bool | None = True  # detected if None; without one, columns are called column 1, column 2, ...
 
 
 def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:

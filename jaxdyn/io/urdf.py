@@ -88,12 +88,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Joint:
-    """A joint as declared in the file, with its pose in the parent link and its unit axis.
-
-    `leaves` contains the limits, friction, armature and spring by the names of a chain's leaves; `mimic` is (joint,
-    multiplier, offset). `meant` contains the origin and axis for which rounded numbers in the file stand, and `unset` the
-    limits that are zero in the file and were read as infinite.
-    """
+    """A joint as declared in the file, with its pose in the parent link and its unit axis."""
 
     name: str
     kind: str
@@ -101,11 +96,11 @@ class Joint:
     child: str
     origin: Float[np.ndarray, "4 4"]
     axis: Float[np.ndarray, "3"]
-    leaves: Mapping[str, Any]
-    mimic: tuple[str, float, float] | None
+    leaves: Mapping[str, Any]  # limits, friction, armature and spring by the names of a chain's leaves
+    mimic: tuple[str, float, float] | None  # joint, multiplier, offset
     node: Node
-    meant: tuple[Float[np.ndarray, "4 4"], Float[np.ndarray, "3"]] | None = None
-    unset: tuple[str, ...] = ()
+    meant: tuple[Float[np.ndarray, "4 4"], Float[np.ndarray, "3"]] | None = None  # for rounded ones
+    unset: tuple[str, ...] = ()  # limits of zero that were read as infinite
 
     @property
     def screw(self) -> Float[np.ndarray, "6"]:
@@ -121,10 +116,7 @@ class Joint:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Robot:
-    """A robot as declared: links and joints in file order, root link, and joints in depth-first order (`outward`).
-
-    `remarks` lists irregularities in the file and their interpretation.
-    """
+    """A robot as declared: links and joints in file order, root link, and joints in depth-first order (`outward`)."""
 
     source: str
     links: dict[str, Link]
@@ -142,31 +134,16 @@ class Robot:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layout:
-    """The tree of a robot's moving links, or the serial chain to a tip.
-
-    Attributes:
-        joints: the moving joints, from the base to the tips.
-        parents: for each moving link, the index of the moving link that carries it, or -1 for the base.
-        placements: pose of each moving link at q = 0, in the moving link or base that carries it.
-        inertia: ten inertial parameters of each moving link, including those of all links fused with it.
-        frames: index of the carrying link (-1 for the base) and pose of every fused link, in file order.
-        tip: name of the tip link; None if the tree has several ends.
-        locked: positions of locked joints, including mimic joints that follow them.
-        bodies: index of the carrying moving link, for every link whose inertia has an effect.
-        root: name of the base.
-        compound_joints: free and planar joints, as in `Topology`.
-        coupling: coupling of mimic joints.
-        coordinate_names: names of the coordinates, if joints are coupled.
-    """
+    """The tree of a robot's moving links, or the serial chain to a tip; index -1 is the base."""
 
     joints: tuple[Joint, ...]
-    parents: tuple[int, ...]
-    placements: Float[np.ndarray, "n 4 4"]
-    inertia: Float[np.ndarray, "n 10"]
-    frames: dict[str, tuple[int, np.ndarray]]
+    parents: tuple[int, ...]  # indices of the moving links that carry each moving link
+    placements: Float[np.ndarray, "n 4 4"]  # poses at q = 0 in the carrying link
+    inertia: Float[np.ndarray, "n 10"]  # with the links fused with each moving link
+    frames: dict[str, tuple[int, np.ndarray]]  # carrying link and pose of every fused link
     tip: str | None
-    locked: dict[str, float]
-    bodies: dict[str, int]
+    locked: dict[str, float]  # with mimic joints that follow locked joints
+    bodies: dict[str, int]  # carrying moving link of every link whose inertia has an effect
     root: str
     compound_joints: tuple[tuple[int, str], ...] = ()
     coupling: Coupling | None = None
@@ -379,11 +356,7 @@ def _limits(
 
 
 def _without_zeros(limits: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Replace limits of zero that allow no motion by infinity, and return the names of those replaced.
-
-    CAD programs export zeros for limits that are not set. A torque limit of zero denotes a joint without a motor, unless both
-    other limits are zero.
-    """
+    """Replace limits of zero, which CAD programs export for limits that are not set, by infinity; return their names."""
     unset = [name for name in ("position", "velocity") if not np.any(limits[f"limits.{name}"])]
     unset += ["effort"] if len(unset) == 2 and limits["limits.effort"] == 0 else []
     return {**limits, **{key: JOINT_LEAVES[key] for name in unset if (key := f"limits.{name}")}}, tuple(unset)
@@ -521,11 +494,7 @@ def _check_mimics(robot: Robot) -> None:
 
 
 def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[tuple[str, str], tuple[str, ...]]]:
-    """Split planar and floating joints. Return the robot, and the names of the parts by name and type of each such joint.
-
-    A planar joint J becomes two prismatic joints J_x and J_y in its plane and a revolute joint J. A floating joint J
-    becomes the six parts of a free joint: J_wx, J_wy, J_wz, J_vx, J_vy and J_vz. The links between the parts are massless.
-    """
+    """Split planar and floating joints. Return the robot, and the names of the parts by name and type of each such joint."""
     if floating_base:
         robot = _on_free_joint(robot, floating_base)
     links, joints, outward = dict(robot.links), dict(robot.joints), []
@@ -601,13 +570,7 @@ def fresh(name: str, taken: set[str]) -> str:
 
 
 def _fuse(robot: Robot, lock: Mapping[str, float], tip: str | None) -> Layout:
-    """Extract the entire tree, or the serial chain from the root to `tip`, and fuse fixed links.
-
-    If fixed or locked joints attach a link b to a moving link a, the spatial inertia G_b of link b is added to that of
-    link a as Ad_{T_ba}^T G_b Ad_{T_ba}, where T_ba is the pose of frame a in frame b, and link b becomes a named frame. Links
-    fixed to the base also become named frames, but their inertia is discarded. If a tip is specified, links on moving joints
-    outside the chain are removed.
-    """
+    """Extract the entire tree, or the serial chain from the root to `tip`; fixed links are fused with those that carry them."""
     if tip is not None and tip not in robot.links:
         raise ModelError(f"{robot.source}: unknown link {tip!r} in tip; the links are {', '.join(robot.links)}")
     locked = _locked(robot, lock)
@@ -734,10 +697,7 @@ def _coupling(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tu
 
 
 def massless_motion(layout: Layout) -> list[str]:
-    """Find the joints that take part in a motion without kinetic energy, at one generic configuration.
-
-    For a robot in which no link has mass (a kinematic model), the result is empty, unless the robot has a free joint.
-    """
+    """Find the joints that take part in a motion without kinetic energy, at one generic configuration."""
     free = [i for i, kind in layout.compound_joints if kind == Free.kind]
     if not np.any(layout.inertia[:, 0]) and not free:
         return []
@@ -806,11 +766,7 @@ def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
-    """Compose warnings about inconsistent inertias that have no effect, are only slightly wrong, or are consistent once fused.
-
-    Raises:
-        ModelError: an inertia that has an effect cannot be read or is inconsistent.
-    """
+    """Compose warnings about inconsistent inertias that are tolerated; ModelError for one that has an effect."""
     slight, unused = [], []
     for link in robot.links.values():
         if link.fault is None:

@@ -1,5 +1,4 @@
-"""Write chains as URDF: `to_urdf` and `save_urdf` write new files, and `update_urdf` writes identified parameters to a copy of
-the file from which the chain was loaded.
+"""Write chains as URDF: new files, or identified parameters in a copy of the file from which the chain was loaded.
 
 Numbers are written with the fewest digits that reproduce them in the chain's type, so that a file written from a loaded chain
 has the numbers of the original file.
@@ -44,9 +43,6 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
 
     Joints are read back in depth-first order, as in every loaded chain. A URDF does not contain the choice of the
     tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
-
-    Args:
-        allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
         ModelError: an inertia is inconsistent, or cannot be written as mass and centre of mass to nine digits (a first moment
@@ -106,11 +102,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
 def save_urdf(
     chain: Chain, path: str | os.PathLike[str], name: str = "robot", *, allow_nonphysical: bool = False
 ) -> None:
-    """Write `to_urdf(chain, name)` to a file atomically.
-
-    Raises:
-        ModelError: see `to_urdf`, or the file cannot be written.
-    """
+    """Write `to_urdf(chain, name)` to a file atomically; errors are those of `to_urdf`."""
     write_whole(path, to_urdf(chain, name, allow_nonphysical=allow_nonphysical))
 
 
@@ -237,7 +229,6 @@ def update_urdf(
         source_path: the file from which the chain was loaded, with the same `lock`, `tip`, `floating_base` and
             `ignore_mimic` as here.
         path: the file to write, which may be `source_path`.
-        allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
         ModelError: the source cannot be read as a URDF, or the chain was not loaded from it; the chain differs from it in
