@@ -134,10 +134,8 @@ def export_function(
     "jaxdyn[deploy]"`.
 
     Args:
-        function: function of the chain and the arguments that returns an array or a tree of arrays.
         example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of these; only
             their shapes and types matter.
-        path: file to write.
         platforms: target platforms ("cpu", "cuda", "rocm" or "tpu"); one file can support several.
         batch: True to map the function over batches of all arguments by `jax.vmap`, for batches of any size.
         vjp_order: number of times that `jax.vjp` or `jax.grad` can differentiate the loaded function.
@@ -220,10 +218,7 @@ class ExportedFunction:
     function is compiled at the first call with each batch size.
 
     Attributes:
-        joint_names: joint names, in the order of all joint vectors.
         arguments: name, shape and type of every argument array; "b" denotes the batch size.
-        results: name, shape and type of every result array.
-        platforms: supported platforms.
         batch: True if arguments and results have a leading batch axis.
         vjp_order: number of times that the function can be differentiated.
         versions: versions of jaxdyn, jax and jaxlib that wrote the file.
@@ -248,11 +243,7 @@ class ExportedFunction:
         return f"ExportedFunction({self.name} of {robot}: {_listed(self.arguments)} -> {_listed(self.results)})"
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function; arguments are converted to its types, except that floats are not converted to integers.
-
-        Raises:
-            DeploymentError: the number, structure or shape of the arguments is wrong, or a type cannot be converted.
-        """
+        """Call the function; arguments are converted to its types, except that floats are not converted to integers."""
         leaves, structure = jax.tree.flatten((arguments, {}))
         if structure != self._structure:
             self._refuse(arguments)

@@ -24,10 +24,8 @@ class SourceFunction:
     """Function for `write_source`.
 
     Attributes:
-        name: name of the function in the generated code.
         function: function of arrays that returns an array or a tuple of arrays; JAX traces it in double precision.
         arguments: name and shape of every argument.
-        results: names of the results.
         about: description in one or two sentences, written as a comment in the files.
     """
 
@@ -65,7 +63,6 @@ def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunctio
     Args:
         path: path of the files without suffix; its last part, converted to an identifier, is the prefix of the C function
             names.
-        about: text at the top of the files.
 
     Returns:
         The paths of the files, with the keys "h", "c" and "py".

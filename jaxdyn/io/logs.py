@@ -314,6 +314,7 @@ def read_log(
             row is implausible if it contains NaN, infinity or a number beyond 1e6, if its time stamp is out of order or far
             from all others, or if a position jumps away and back.
         columns: a column map for other names, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
+        topic: topic of the joint states in a bag; detected if None.
         units_checked: do not check the log for degrees and millimetres when it is used (`check_log`).
         numbered: names of the joints that the numbers in the file stand for, if these are more than `joints`, for example
             because some of them are locked in the model. The columns of the others are left out, with a note.

@@ -99,7 +99,7 @@ class Joint:
     leaves: Mapping[str, Any]  # limits, friction, armature and spring by the names of a chain's leaves
     mimic: tuple[str, float, float] | None  # joint, multiplier, offset
     node: Node
-    meant: tuple[Float[np.ndarray, "4 4"], Float[np.ndarray, "3"]] | None = None  # for rounded ones
+    meant: tuple[Float[np.ndarray, "4 4"], Float[np.ndarray, "3"]] | None = None  # unrounded
     unset: tuple[str, ...] = ()  # limits of zero that were read as infinite
 
     @property

@@ -36,19 +36,7 @@ class Write:
 def ordered(
     items: Sequence, writes: Sequence[Write], kept: Sequence[Scalar], operands: Callable[[object], Collection[Scalar]]
 ) -> list:
-    """Sort the items of a block and the writes of results so that operands precede the operations that use them.
-
-    Of the following two orders, the function returns the one that keeps fewer scalars in registers:
-
-    - the order of the traced function, in which results are written as soon as they are known (suitable for recursions over
-      links);
-    - an order that computes each operation just before its first use by a write, a store or a loop (suitable for results
-      with many entries).
-
-    Args:
-        kept: scalars that are used after the block.
-        operands: function that returns the scalars on which an item depends.
-    """
+    """Sort items and writes so that operands come first: as traced or by first use, whichever keeps fewer scalars alive."""
     within = {x for x in items if isinstance(x, Node)}
     needs = {x: [y for y in operands(x) if y in within] for x in (*items, *writes)}
     found = [list(order(items, writes, needs)) for order in (_by_trace, _by_use)]
@@ -106,22 +94,13 @@ TOGETHER, LARGE = (16, 64), 6000
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Memory layout of a kernel's results and buffers.
-
-    Attributes:
-        graph: operations of the function.
-        results: results as arrays of scalars.
-        within: index of the result and offset in the result, for each buffer stored in a result.
-        scratch: buffers stored outside the results.
-        tables: constant arrays.
-        live: parts of the graph on which the results depend.
-    """
+    """Memory layout of a kernel's results and buffers."""
 
     graph: LoopGraph
     results: list[np.ndarray]
-    within: dict[Memory, tuple[int, int]]
-    scratch: list[Memory]
-    tables: list[Memory]
+    within: dict[Memory, tuple[int, int]]  # index of the result and offset, for each buffer stored in a result
+    scratch: list[Memory]  # buffers stored outside the results
+    tables: list[Memory]  # constant arrays
     live: Live
 
     def writes(self, together: int) -> list[Write]:
@@ -338,10 +317,7 @@ def _is_argument(item: object) -> bool:
 
 
 def _is_read_where_used(item: object) -> bool:
-    """True for an entry of an argument that is too large for registers, and is therefore read in every iteration.
-
-    The position is made to look dependent on the iteration. Otherwise, the compiler would read all entries before the loop.
-    """
+    """True for an argument too large for registers: its entries are read in every iteration, not all before the loop."""
     return isinstance(item, Node) and _is_argument(item) and item.of[0].size > IN_REGISTERS
 
 
@@ -416,10 +392,7 @@ def _write(ref: Any, place: Any, scratch: bool, values: list) -> None:
 
 
 def _columns(ref: Any, place: Any, scratch: bool, count: int) -> tuple[Any, jax.Array]:
-    """Reference to consecutive entries of all states, and a mask of the requested entries.
-
-    Triton accesses 2, 4, 8, ... entries at a time, so the reference may extend beyond the requested entries.
-    """
+    """Reference to 2, 4, 8, ... consecutive entries of all states, as Triton requires, and a mask of the requested ones."""
     whole = slice(None) if isinstance(place, int) else pallas().ds(jnp.int32(0), WARP)  # all int32
     places = pallas().ds(place, power_of_2(count))
     shape = (power_of_2(count), WARP) if scratch else (WARP, power_of_2(count))
@@ -470,10 +443,7 @@ def power_of_2(count: int) -> int:
 
 
 def _joined(values: list) -> jax.Array:
-    """Matrix with the given vectors as columns; the number of vectors is a power of 2.
-
-    The vectors are joined in pairs, as Triton requires.
-    """
+    """Matrix with the given vectors, a power of 2 in number, as columns, joined in pairs, as Triton requires."""
     if len(values) == 1:
         return values[0]
     pair = [_joined(values[k::2])[..., None] for k in range(2)]

@@ -1,11 +1,9 @@
 """`kernel_vmap`: a batched function as a single GPU kernel with one thread per state.
 
-A kernel is an instance of the primitive `batch_of_states`, whose derivatives, transposes and batches are instances of the same
-primitive: each is one program for the entire batch. A gradient on a GPU therefore consists of two kernels. The first computes
-the values, and the second recomputes them for each state and applies the transposed derivative. The cotangents of arguments
-shared by all states are summed afterwards.
-
-A function that cannot be one kernel falls back to `jax.vmap`, in which every library function that it calls becomes a kernel.
+A kernel is an instance of the primitive `batch_of_states`, as are its derivatives, transposes and batches: each is one program
+for the entire batch. A gradient on a GPU consists of two kernels, of which the second recomputes the values for each state.
+Cotangents of arguments shared by all states are summed afterwards. A function that cannot be one kernel falls back to
+`jax.vmap`, in which every library function that it calls becomes a kernel.
 """
 
 import functools
@@ -237,10 +235,7 @@ def _filled(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) ->
 
 
 def _rewritten(function: Callable, change: Callable[[Any], Any]) -> Callable:
-    """The function with `change(equation)` in place of every equation of its program and of the programs within it.
-
-    If `change` returns None, the equation stays, and the programs within it are rewritten.
-    """
+    """The function with `change(equation)`, unless it is None, in place of every equation, also in programs within it."""
 
     def program(jaxpr: Any) -> Any:
         return jaxpr.replace(eqns=[equation(x) for x in jaxpr.eqns])
@@ -264,11 +259,7 @@ def _rewritten(function: Callable, change: Callable[[Any], Any]) -> Callable:
 
 
 def with_checkpoints(function: Callable) -> Callable:
-    """Rewrite loops so that reverse mode stores the state at the start of each iteration and recomputes the rest.
-
-    Loops that already contain checkpoints do not change. Library functions do not change either, since their loops are over
-    links.
-    """
+    """Rewrite loops over time without checkpoints so that reverse mode stores only the state at the start of iterations."""
 
     def change(equation: Any) -> Any:
         name, inner = equation.primitive.name, equation.params.get("jaxpr")

@@ -74,9 +74,7 @@ def sharded_sum(
 
     Args:
         function: function of one robot and one state that returns an array or a tree of arrays.
-        in_axes: as for `sharded_vmap`.
-        mesh: as for `sharded_vmap`.
-        chunk: number of rows that each device evaluates at once.
+        in_axes, mesh: as for `sharded_vmap`.
 
     Returns:
         A function that returns the sums, replicated on every device of every process.
@@ -148,10 +146,7 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
 
 def local_rows(tree: Any) -> Any:
-    """Return the rows of sharded arrays that this process stores, as NumPy arrays; the inverse of `shard_batch`.
-
-    The rows are in the order of the batch. Replicated arrays are returned in full.
-    """
+    """Return the rows that this process stores, as NumPy arrays, or all of replicated arrays; the inverse of `shard_batch`."""
 
     def take(x):
         if not isinstance(x, jax.Array) or not x.shape:
@@ -208,11 +203,7 @@ def _broadcast(axes: Any, argument: Any) -> list:
 
 
 def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dict[int, tuple[Any, Any]]) -> list[Any]:
-    """Move the arguments to the devices of the compiled program unless they are already there.
-
-    For each argument without a batch axis, `held` caches the last array and its copy on the devices, so that a robot is
-    transferred only once.
-    """
+    """Move arguments to the devices of the compiled program; `held` caches copies of those without a batch axis."""
     leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
     devices = set(mesh.devices.flat)
     away = [

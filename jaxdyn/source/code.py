@@ -39,18 +39,11 @@ INFIX: dict[str, Callable] = {
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """A scalar operation, unique within its graph.
+    """A scalar operation, unique within its graph."""
 
-    Attributes:
-        kind: a key of `FUNCTIONS` or `INFIX`, or "negative", "not", "select" (operands: condition, value if true, value
-            if false) or "input".
-        of: the operands (nodes and numbers); for an input, its name.
-        place: position in the order of evaluation.
-    """
-
-    kind: str
-    of: tuple
-    place: int
+    kind: str  # a key of `FUNCTIONS` or `INFIX`, "negative", "not", "select" (condition, if true, if false) or "input"
+    of: tuple  # the operands; for an input, its name
+    place: int  # position in the order of evaluation
 
 
 Scalar = Node | float | int  # conditions are bools, which are ints

@@ -128,17 +128,11 @@ CHOICES = 8
 
 @dataclasses.dataclass(eq=False)
 class Memory:
-    """Block of memory for one state: numbers to read, or a buffer that a loop writes and later operations read.
-
-    Attributes:
-        size: number of entries.
-        argument: index of the argument leaf; None for memory that a loop writes, and for constants.
-        values: constants, shared by all states.
-    """
+    """Block of memory for one state: numbers to read, or a buffer that a loop writes and later operations read."""
 
     size: int
-    argument: int | None = None
-    values: list[float] | None = None
+    argument: int | None = None  # index of the argument leaf
+    values: list[float] | None = None  # constants, shared by all states
 
 
 @dataclasses.dataclass(eq=False)
@@ -153,35 +147,23 @@ class Store:
 
 @dataclasses.dataclass(eq=False)
 class Loop:
-    """A loop that is not unrolled.
-
-    Attributes:
-        length: number of iterations.
-        items: operations, stores and loops of an iteration, in order.
-        carried: "carry" nodes, which represent the carried scalars at the start of an iteration.
-        first: values of the carried scalars before the first iteration.
-        last: values of the carried scalars at the end of an iteration.
-    """
+    """A loop that is not unrolled."""
 
     length: int
-    items: list = dataclasses.field(default_factory=list)
-    carried: list[Node] = dataclasses.field(default_factory=list)
-    first: list[Scalar] = dataclasses.field(default_factory=list)
-    last: list[Scalar] = dataclasses.field(default_factory=list)
+    items: list = dataclasses.field(default_factory=list)  # operations, stores and loops of an iteration, in order
+    carried: list[Node] = dataclasses.field(default_factory=list)  # "carry" nodes: values at the start of an iteration
+    first: list[Scalar] = dataclasses.field(default_factory=list)  # values before the first iteration
+    last: list[Scalar] = dataclasses.field(default_factory=list)  # values at the end of an iteration
 
 
 class LoopGraph(Graph):
-    """A graph that does not unroll long loops.
+    """A graph that does not unroll long loops; integers are stored in the floating-point type."""
 
-    Nodes have the kinds of `Graph` and the following kinds, listed with their operands:
-
-    - "load": memory, offset, terms ((loop, stride), ...);
-    - "index", an integer: offset, terms;
-    - "carry" and "result": loop, number;
-    - "truncate", which rounds to an integer towards zero: a scalar.
-
-    Integers are stored in the floating-point type.
-    """
+    # Kinds of nodes besides those of `Graph`, with their operands:
+    # "load": memory, offset, terms ((loop, stride), ...)
+    # "index", an integer: offset, terms
+    # "carry" and "result": loop, number
+    # "truncate", which rounds to an integer towards zero: a scalar
 
     target = "a kernel"
 
@@ -431,12 +413,7 @@ def cost(jaxpr: Any) -> int:
 
 
 class Live:
-    """The nodes, loops and stores on which results depend.
-
-    Attributes:
-        items: nodes, loops, stores and memories.
-        carried: for each loop, the indices of the values that must be carried from one iteration to the next.
-    """
+    """The nodes, loops, stores and memories on which results depend, and the indices of the values that each loop carries."""
 
     def __init__(self, graph: LoopGraph, results: Iterable[Scalar], written: Iterable[Memory] = ()) -> None:
         self.items: set = set()

@@ -1,7 +1,6 @@
 """The equations of motion in closed form: `derive` them from a chain, and print, evaluate or decompose the `Equations`.
 
-The terms follow from the Jacobians of the links; `Equations.regressor` finds a minimal set of parameters; `textbook_leaves` are
-symbols for the numbers of textbook systems.
+The terms follow from the Jacobians of the links; `Equations.regressor` finds a minimal set of parameters.
 """
 
 import dataclasses
@@ -45,9 +44,6 @@ class SymbolicRegressor:
     """Closed form of tau + spring_force = Y(q, qd, qdd) theta, from `Equations.regressor`; `str` returns one entry per line.
 
     Attributes:
-        q: joint coordinates [rad or m].
-        qd: joint rates [rad/s or m/s].
-        qdd: joint accelerations [rad/s^2 or m/s^2].
         Y: regressor, n x l.
         theta: parameters, l x 1: linearly independent polynomials in the symbols, in SI units.
     """
@@ -201,9 +197,6 @@ class Equations:
     `str` returns the entries of M, C and g, one per line, in SymPy's syntax.
 
     Attributes:
-        q: joint coordinates [rad or m].
-        qd: joint rates [rad/s or m/s].
-        qdd: joint accelerations [rad/s^2 or m/s^2].
         M: mass matrix, n x n [kg m^2 or kg].
         C: Coriolis matrix, n x n [N m s/rad or N s/m]; dM/dt - 2 C is skew-symmetric.
         g: gravity torques dP/dq, n x 1 [N m or N].
@@ -277,9 +270,8 @@ class Equations:
         6.5).
 
         Args:
-            known: names of the symbols that remain in Y and do not occur in theta; by default gravity. To reduce the number of
-                parameters, derive the equations with numbers instead of symbols for known lengths; the planar elbow then has
-                four parameters.
+            known: names of the symbols that remain in Y and do not occur in theta; by default gravity. With numbers instead of
+                symbols for known lengths, there are fewer parameters: four for the planar elbow.
 
         Raises:
             ModelError: the equations contain no symbols other than the known ones.
@@ -306,11 +298,7 @@ class Equations:
         )
 
     def latex(self, *, short: bool = True) -> str:
-        """M, C and g as LaTeX matrices in one `aligned` block.
-
-        Args:
-            short: True to write c_{12} for cos(q1 + q2), as in textbooks.
-        """
+        """M, C and g as LaTeX matrices in one `aligned` block, with c_{12} for cos(q1 + q2) if `short`, as in textbooks."""
         return latex_of(
             self.q, self.qd, self.parameters, {"M(q)": self.M, r"C(q, \dot{q})": self.C, "g(q)": self.g}, short
         )

@@ -64,13 +64,7 @@ _DIGITS, _DENOMINATOR, _PI_DENOMINATOR, _SQUARE_DENOMINATOR = 7, 1000, 60, 200
 
 
 def exact(x: np.floating) -> sympy.Expr:
-    """The exact constant represented by a float: 0.5 -> 1/2, 0.1 -> 1/10, 0.70710678... -> sqrt(2)/2, 1.5707... -> pi/2.
-
-    The candidates are short decimals, fractions, fractions of pi, and square roots of fractions. A candidate is accepted if
-    its relative deviation from the float is at most four times the machine epsilon of the float's type. If no candidate is
-    accepted, the result is the rational number equal to the shortest decimal representation of the float, so that sums and
-    products remain exact.
-    """
+    """The constant within 4 eps of a float: a short decimal, fraction (of pi) or root; else its shortest decimal, exactly."""
     value, tolerance = float(x), 4 * float(np.finfo(x.dtype).eps)
     shortest = Fraction(np.format_float_scientific(x, unique=True))
 
@@ -136,11 +130,7 @@ def reduce(x: Expr) -> Expr:
 
 
 def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
-    """The reduced expression, with the sine and cosine of `angle` merged with those of other angles by addition theorems.
-
-    For example, c_a c - s_a s becomes cos(a + angle), where c and s are the cosine and sine of `angle`. If `shorten` is True,
-    terms are merged only if the new angle has fewer summands: c_12 c_2 + s_12 s_2 becomes c_1, with c_12 = cos(q1 + q2).
-    """
+    """The reduced expression, with c_a c - s_a s as cos(a + angle) etc.; if `shorten`, only where the sum gets shorter."""
     x = reduce(x)
     c, s = cos(angle), sin(angle)
     if not x.has(c) or not x.has(s):
@@ -296,10 +286,9 @@ def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr
     All arguments may contain numbers, symbols, expressions or strings.
 
     Args:
-        mass: mass m [kg].
-        com: centre of mass c in the link frame [m].
-        inertia: inertia about the centre of mass, in the axes of the link frame: a 3x3 matrix, its three diagonal entries, or
-            0 [kg m^2].
+        mass: m [kg].
+        com: c in the link frame [m].
+        inertia: about the centre of mass, in the axes of the link frame: a 3x3 matrix, its diagonal entries, or 0 [kg m^2].
     """
     m, c = expression(mass), [expression(x) for x in com]
     column: Any = Matrix(c)

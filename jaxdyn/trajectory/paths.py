@@ -344,7 +344,7 @@ def shortest_trapezoid(
     1/2 (Lynch & Park 2017, sec. 9.2.2). If all distances are zero, they are 0 and 1/2.
 
     Args:
-        speed, acceleration: largest |qd| and |qdd| of each joint; the speed may be infinite.
+        speed, acceleration: largest |qd| [rad/s or m/s] and |qdd| of each joint; only the speed may be infinite.
     """
     size = jnp.abs(distance)
     moves = size > 0
@@ -564,6 +564,7 @@ def time_optimal_path(
         torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
         start_speed, end_speed: s' at the ends [1/s].
         friction_rounds: number of further rounds; none if the chain is known to have no friction.
+
     Returns:
         If the path cannot be followed, for example because gravity alone exceeds the torque limits, the status is INFEASIBLE,
         the motion ends at `stuck_at`, and later times are infinite.

@@ -39,8 +39,6 @@ def plot_torques(
     `Trajectory`.
 
     Args:
-        t: times [s].
-        tau: torques [N m or N], one column per coordinate.
         path: file to write, whose suffix selects the format (png, svg, pdf); None: no file.
         limits: largest |tau| of each coordinate [N m or N]; None: the robot's `limits.effort`, if any.
 
@@ -186,12 +184,9 @@ def animate(
     a direction normal to its plane: direction=(0, -90) looks along y.
 
     Args:
-        t: increasing times [s].
-        q: positions at these times [rad or m].
         path: file to write, .gif or .mp4. An .mp4 file requires ffmpeg, on the system path or from `pip install
             imageio-ffmpeg`.
-        fps: frames per second; for a GIF, rounded so that each frame lasts a whole number of hundredths of a second, at least
-            two.
+        fps: frames per second; for a GIF, rounded so that a frame lasts a whole number of hundredths of a second, at least two.
         speed: playback speed relative to real time.
         ellipsoids: also draw the inertia ellipsoids of the links.
         trace: draw the path of the tip, if the robot has a single tip; if the tip is a link without a tool frame, the path of

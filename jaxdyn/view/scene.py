@@ -159,8 +159,6 @@ class Part:
         link: index of the moving link; -1 for the base.
         vertices: points in the link's frame [m].
         faces: indices of the vertices of each triangle, anticlockwise as seen from outside.
-        colour: red, green, blue and opacity, from 0 to 1.
-        shown: True if the part is visible initially.
     """
 
     name: str
@@ -206,7 +204,6 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
     Args:
         chain: the robot; its inertias may differ from those of the description, for example after an identification.
         geometry: shapes returned by `read_geometry` for the description from which the chain was loaded.
-        notes: notes to store with the scene, for example those returned by `read_geometry`.
 
     Raises:
         ModelError: a shape is a mesh, but trimesh is not installed.
@@ -292,26 +289,15 @@ _FROM = np.array([1.6, -2.0, 1.1]) / np.linalg.norm([1.6, -2.0, 1.1])
 
 
 class Framing(NamedTuple):
-    """A camera and a ground plane in the world.
+    """A camera and a ground plane in the world, at height 0 or at the robot's lowest point, whichever is lower."""
 
-    Attributes:
-        up: direction opposite to gravity; z if there is no gravity.
-        turn: rotation that maps the z axis to `up`, and thus the xy plane to the ground plane.
-        eye: position of the camera [m].
-        target: point at which the camera looks [m].
-        ground: a point of the ground plane, which is at height 0 or at the height of the robot's lowest point, whichever is
-            lower [m].
-        cell: edge length of the grid squares on the ground, a round number [m].
-        radius: radius of a ball about the target that contains the robot [m].
-    """
-
-    up: Float[np.ndarray, "3"]
-    turn: Float[np.ndarray, "3 3"]
+    up: Float[np.ndarray, "3"]  # direction opposite to gravity; z if there is no gravity
+    turn: Float[np.ndarray, "3 3"]  # rotation that maps the z axis to `up`
     eye: Float[np.ndarray, "3"]
     target: Float[np.ndarray, "3"]
-    ground: Float[np.ndarray, "3"]
-    cell: float
-    radius: float
+    ground: Float[np.ndarray, "3"]  # a point of the ground plane
+    cell: float  # edge length of the grid squares
+    radius: float  # radius of a ball about the target that contains the robot
 
 
 def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:

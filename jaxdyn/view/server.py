@@ -64,11 +64,7 @@ class Viewer:
                     slider.value = round(float(np.clip(self._q[entry], slider.min, slider.max)), 4)
 
     def set_time(self, t: float) -> None:
-        """Show the motion at a given time [s], clipped to the duration of the motion.
-
-        Raises:
-            ModelError: the viewer has no motion.
-        """
+        """Show the motion at a given time [s], clipped to its duration; ModelError if the viewer has no motion."""
         if self._motion is None:
             raise ModelError("this viewer was opened without a motion")
         with self._lock:
