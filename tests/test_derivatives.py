@@ -14,6 +14,7 @@ from jaxdyn.dynamics import coordinates
 from jaxdyn.dynamics.composite_body import inverse_of_mass_matrix
 from jaxdyn.dynamics.derivatives import DENSE
 from jaxdyn.dynamics.newton_euler import newton_euler
+from jaxdyn.model.configuration import place
 from peer_models import to_pinocchio
 
 ROBOTS = {
@@ -56,7 +57,7 @@ def test_inverse_dynamics_derivatives_equal_automatic_differentiation_of_the_rec
 
 def plain(chain, q, qd, qdd, wrenches):
     """Inverse dynamics without any rule for its derivatives."""
-    links, x = coordinates.place(chain, q)
+    links, x = place(chain, q)
     rates, accelerations = coordinates.joint_rates(chain, qd), coordinates.joint_accelerations(chain, qd, qdd)
     torques = newton_euler(links, x, rates, accelerations, coordinates.base_gravity(links), wrenches)
     spins = coordinates.joint_rates(chain, qdd)

@@ -342,7 +342,7 @@ SINGLE = """
 import dataclasses, json
 import jax, jax.numpy as jnp, numpy as np
 from helpers import linear_friction, random_chain
-from jaxdyn.report.verdict import assess
+from jaxdyn.report.verdicts import assess
 from regression import known_arm, states
 from jaxdyn import identify
 from jaxdyn.identification import Filters, Terms, random_excitation, synthetic_log

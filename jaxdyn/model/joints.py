@@ -277,7 +277,7 @@ def link_rows(
     translation: Float[ArrayLike, "n 3 *#lanes"],
     screw: Float[ArrayLike, "n 6 *#lanes"],
     inertia: Float[ArrayLike, "n 10 *#lanes"],
-) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
+) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *#lanes"], ...]:
     """Constants of all links, in 55 columns (separate arrays if large): pose coefficients, screw, inertial parameters."""
     leaves = rotation, translation, screw, inertia
     return _rows(np, *map(np.asarray, leaves)) if all(map(_is_known, leaves)) else _rows(jnp, *leaves)
