@@ -447,6 +447,8 @@ def test_what_controllers_refuse():
         jax.eval_shape(lambda q: jaxdyn.control.pd_gravity_control(chain, q, q, q, jnp.ones(3), 1.0), q)
     with pytest.raises(jaxdyn.ControlError, match="kd has shape"):
         jax.eval_shape(lambda q: jaxdyn.control.computed_torque(chain, q, q, reference, 1.0, jnp.ones((2, 3))), q)
+    with pytest.raises(jaxdyn.ControlError, match="controlled_rollout: q has shape"):
+        jaxdyn.control.controlled_rollout(chain, q[:-1], q, (lambda s, t, q, v: (q, s), q), 1e-3, 2)
     with pytest.raises(jaxdyn.ControlError, match="substeps=0"):
         jaxdyn.control.controlled_rollout(chain, q, q, (lambda s, t, q, v: (q, s), q), 1e-3, 2, substeps=0)
     with pytest.raises(jaxdyn.ControlError, match="torques have shape"):

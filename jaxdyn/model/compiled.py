@@ -33,7 +33,7 @@ def check_quaternions(chain: Chain, q: Any) -> None:
 LEVEL = "xla_backend_optimization_level"
 
 
-def compiled(function: F) -> F:
+def compiled(function: F, error: type[JaxdynError] | None = None) -> F:
     """Run the function as one compiled program when it is called with arrays outside `jit`, `vmap`, `grad` and the like.
 
     Each combination of argument structure (including the robot's topology), shapes and dtypes has its own program, which is
@@ -42,7 +42,7 @@ def compiled(function: F) -> F:
     call of the jitted function. Under a transformation, or if an argument is unhashable, the function is called directly.
     Outside transformations, positions, velocities, accelerations and torques may also be lists of numbers.
     """
-    function = checked(function)
+    function = checked(function, error)
     names = tuple(inspect.signature(function).parameters)
     position = names.index("q") if "q" in names else None
 
@@ -75,8 +75,12 @@ def compiled(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def checked(function: F) -> F:
-    """Compare the shapes of array arguments with their annotations before the function runs; n, nq and nv are the chain's."""
+def checked(function: F, error: type[JaxdynError] | None = None) -> F:
+    """Compare the shapes of array arguments with their annotations before the function runs; n, nq and nv are the chain's.
+
+    A wrong shape raises `error`, by default that of the function's folder.
+    """
+    error = error or _error_of(function)
     signature = inspect.signature(function)
     forms = {name: _forms(parameter.annotation) for name, parameter in signature.parameters.items()}
     forms = {name: form for name, form in forms.items() if form[0]}
@@ -91,7 +95,7 @@ def checked(function: F) -> F:
         known = {} if chain is None else {"n": chain.n, "nq": chain.nq, "nv": chain.nv}
         for name, form in forms.items():
             if given.get(name) is not None:
-                _check_shape(function, name, given[name], *form, known, chain)
+                _check_shape(function, error, name, given[name], *form, known, chain)
         return function(*arguments, **named)
 
     return call  # type: ignore[return-value]
@@ -110,15 +114,20 @@ def _forms(annotation: Any) -> tuple[list[_Form], bool]:
 
 
 def _check_shape(
-    function: Callable, name: str, x: Any, forms: list[_Form], strict: bool, known: dict[str, int], chain: Chain | None
+    function: Callable,
+    error: type[JaxdynError],
+    name: str,
+    x: Any,
+    forms: list[_Form],
+    strict: bool,
+    known: dict[str, int],
+    chain: Chain | None,
 ) -> None:
     """Raise an error if x has none of the forms; otherwise, remember the sizes of axes."""
     if not hasattr(x, "shape") and not isinstance(x, int | float):
         if not strict or isinstance(x, str):
             return
-        raise _error(function)(
-            f"{function.__name__}: {name} is a {type(x).__name__}, not an array", "convert it with jnp.asarray"
-        )
+        raise error(f"{function.__name__}: {name} is a {type(x).__name__}, not an array", "convert it with jnp.asarray")
     shape = np.shape(x)
     sizes = lambda form: tuple(int(axis) if axis.isdigit() else known.get(axis) for axis in form)
     fits = lambda form: len(form) == len(shape) and all(a in (b, None) for a, b in zip(sizes(form), shape, strict=True))
@@ -138,10 +147,10 @@ def _check_shape(
         remedy = f"pass {name}.reshape{form}"
     elif len(shape) > max(map(len, forms)):
         remedy = "pass one state or target, and use jax.vmap for batches, once for each leading axis"
-    raise _error(function)(fault, remedy)
+    raise error(fault, remedy)
 
 
-def _error(function: Callable) -> type[JaxdynError]:
+def _error_of(function: Callable) -> type[JaxdynError]:
     package = f"{function.__module__}.".split(".")[1]
     return {"trajectory": TrajectoryError, "control": ControlError}.get(package, ModelError)
 

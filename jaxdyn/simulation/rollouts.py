@@ -4,6 +4,7 @@ All rollouts consist of a function for one step and `repeated` or `march`, which
 `rollout`, which documents them. `adaptive_rollout` uses diffrax, an optional dependency (`pip install "jaxdyn[adaptive]"`).
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -85,7 +86,7 @@ class ControlledMotion(NamedTuple):
     state: Any
 
 
-@compiled
+@functools.partial(compiled, error=ControlError)
 def controlled_rollout(
     chain: Chain,
     q: Float[Array, " nq"],
