@@ -23,8 +23,6 @@ NOT_KEYS = (
     "compile_seconds",
     "compile_seconds_batch",
     "floor",
-    "bound",
-    "steps_per_second",
     "peak_bytes",
     "first",
     "core_seconds",

@@ -68,13 +68,11 @@ def peaks(precision: str, budget: float, turns: int, devices: int = 1) -> dict[s
     """Measured peak flop/s and bytes/s of `devices` devices, the best of many runs.
 
     The arithmetic peak is the faster of two programs: chains of multiply-adds on numbers that stay in registers, and a matrix
-    product. On a GPU, the product is used only in float32 at full precision, which excludes tensor cores, because recursions
-    over links cannot use them. The bandwidth is that of x <- x / 2 + y on arrays larger than any cache, which moves three
+    product. The bandwidth is that of x <- x / 2 + y on arrays larger than any cache, which moves three
     numbers per element.
     """
-    dtype, gpu = jnp.dtype(precision), jax.devices()[0].platform != "cpu"
-    terms, repeats, size = (512, 1, 1 << 24) if gpu else (64, 64, 1 << 12)
-    large = ((1 << 30) if gpu else (1 << 27)) // dtype.itemsize // devices * devices
+    dtype, terms, repeats, size = jnp.dtype(precision), 64, 64, 1 << 12
+    large = (1 << 27) // dtype.itemsize // devices * devices
     passes = 4
 
     def chain(x):
@@ -96,12 +94,11 @@ def peaks(precision: str, budget: float, turns: int, devices: int = 1) -> dict[s
     big = jax.device_put(jnp.ones(large, dtype), of_move[0])
     calls = {"chain": waited(arithmetic, small), "memory": waited(moved, big, big)}
     flops = {"chain": 2.0 * terms * repeats * size * devices}
-    if not gpu or precision == "float32":
-        n = 4096 if gpu else 384
-        multiply = lambda a: jnp.matmul(a, a, precision=jax.lax.Precision.HIGHEST)
-        product, of_product = spread(multiply, used, 1, chain=False)
-        calls["product"] = waited(product, jax.device_put(jnp.full((devices, n, n), 0.01, dtype), of_product[0]))
-        flops["product"] = 2.0 * devices * n**3
+    n = 384
+    multiply = lambda a: jnp.matmul(a, a, precision=jax.lax.Precision.HIGHEST)
+    product, of_product = spread(multiply, used, 1, chain=False)
+    calls["product"] = waited(product, jax.device_put(jnp.full((devices, n, n), 0.01, dtype), of_product[0]))
+    flops["product"] = 2.0 * devices * n**3
     t = in_turn(calls, budget, turns, statistic=np.min)
     rates = {name: count / t[name] for name, count in flops.items()}
     found = {"flops": max(rates.values()), "bytes": 3.0 * passes * large * dtype.itemsize / t["memory"]}

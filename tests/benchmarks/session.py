@@ -94,14 +94,14 @@ class Session:
 
     # -- jaxdyn
 
-    def ours(self, case: Case, quantity: Quantity, batch: int, devices: int = 1, chunked: bool = False, chain=None):
+    def ours(self, case: Case, quantity: Quantity, batch: int, devices: int = 1, chunked: bool = False):
         """A call of jaxdyn that computes a batch, and the relative difference of its result from the reference.
 
         Raises:
             Wrong: the difference exceeds the tolerance.
         """
         state = case.rows(batch, quantity.arguments)
-        chain = case.robot.chain if chain is None else chain
+        chain = case.robot.chain
         arrays = [jnp.asarray(state[name], chain.dtype) for name in quantity.arguments]
         mapped = jax.vmap(quantity.function, (None, *[0] * len(arrays)))
         if chunked:
@@ -118,9 +118,9 @@ class Session:
         precision = jnp.dtype(chain.dtype).name
         return call, case.error(quantity.name, found, precision)
 
-    def work(self, case: Case, quantity: Quantity, precision: str | None = None) -> dict:
+    def work(self, case: Case, quantity: Quantity) -> dict:
         """Operations per evaluation, and bytes of its arguments and results, counted from the batched program."""
-        dtype = jnp.dtype(precision or self.precision)
+        dtype = jnp.dtype(self.precision)
         chain = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), case.robot.chain)
         rows = case.rows(1)
         shapes = [jax.ShapeDtypeStruct((ROWS, *rows[name].shape[1:]), dtype) for name in quantity.arguments]
@@ -131,14 +131,11 @@ class Session:
 
     def fits(self, work: dict, batch: int) -> bool:
         """True if three times the arguments and results of a batch fit into memory."""
-        device = self.devices[0]
         limit = self.options.memory << 30 if self.options.memory else machine.memory_available() // 2
-        if device.platform != "cpu":
-            limit = (device.memory_stats() or {}).get("bytes_limit", limit)
         return 3 * work["bytes"] * batch < limit
 
-    def floor(self, work: dict, devices: int = 1, precision: str | None = None) -> float:
-        peak = machine.peaks(precision or self.precision, self.options.budget, self.options.turns, devices)
+    def floor(self, work: dict, devices: int = 1) -> float:
+        peak = machine.peaks(self.precision, self.options.budget, self.options.turns, devices)
         return machine.floor(work["operations"], work["bytes"], peak)
 
     # -- other libraries
