@@ -164,6 +164,18 @@ def test_the_map_of_the_package_names_files_that_exist():
     assert len(files) > 15 and files <= {path.name for path in MODULES}
 
 
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_arguments_described_in_a_docstring_are_those_of_the_signature(path):
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(function)):
+            section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
+            described = re.findall(r"^ {4}([*\w][^:]*):", section[1], re.MULTILINE) if section else []
+            given = function.args
+            names = {x.arg for x in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+            names |= {f"{stars}{x.arg}" for x in (given.vararg, given.kwarg) if x for stars in ("", "*", "**")}
+            assert set(described) <= names, f"{function.name}: {set(described) - names}"
+
+
 def test_every_public_name_is_documented():
     found = coverage_check().problems()
     assert not found, "\n".join(found)

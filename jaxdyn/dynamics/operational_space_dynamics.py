@@ -48,7 +48,8 @@ def operational_space_inertia(
     epsilon.
 
     Args:
-        frame, reference: as for `jacobian`.
+        frame: as for `jacobian`.
+        reference: as for `jacobian`.
         damping: damping d, given as a scalar or one value per direction of the twist [1/(kg m^2), 1/kg].
 
     Raises:

@@ -40,7 +40,8 @@ def joint_wrenches(
     wrench of a joint of several degrees of freedom is in the row of its last link.
 
     Args:
-        external_wrenches, wrench_by_tip: as for `inverse_dynamics`.
+        external_wrenches: as for `inverse_dynamics`.
+        wrench_by_tip: as for `inverse_dynamics`.
         reference: coordinates of the wrenches. "body": in the axes of link i, about the origin of its frame; "mixed":
             in world axes, about the origin of the link frame; "space": in world axes, about the world's origin.
 

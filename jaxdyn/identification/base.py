@@ -456,7 +456,9 @@ def rigid_torque(
 
     Args:
         chain: the robot.
-        q, qd, qdd: positions, velocities and accelerations of the samples.
+        q: positions of the samples.
+        qd: velocities of the samples.
+        qdd: accelerations of the samples.
         extra: further columns to include if joints are uncoupled. Columns with a leaf in the chain come first.
         values: parameters of the columns without a leaf.
     """

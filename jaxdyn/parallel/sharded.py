@@ -74,7 +74,8 @@ def sharded_sum(
 
     Args:
         function: function of one robot and one state that returns an array or a tree of arrays.
-        in_axes, mesh: as for `sharded_vmap`.
+        in_axes: as for `sharded_vmap`.
+        mesh: as for `sharded_vmap`.
 
     Returns:
         A function that returns the sums, replicated on every device of every process.

@@ -344,7 +344,8 @@ def shortest_trapezoid(
     1/2 (Lynch & Park 2017, sec. 9.2.2). If all distances are zero, they are 0 and 1/2.
 
     Args:
-        speed, acceleration: largest |qd| [rad/s or m/s] and |qdd| of each joint; only the speed may be infinite.
+        speed: largest |qd| of each joint [rad/s or m/s], which may be infinite.
+        acceleration: largest |qdd| of each joint [rad/s^2 or m/s^2].
     """
     size = jnp.abs(distance)
     moves = size > 0
@@ -457,9 +458,9 @@ def shortest_duration(
 
     The velocity is q' sigma' / T, and the torque is (m sigma'' + c sigma'^2) / T^2 + g (see `path_dynamics`), so that every
     limit at every sample bounds 1/T or 1/T^2. T is infinite if the static torque alone exceeds its limits. Friction is ignored.
+    The path and the limits are those of `time_optimal_path`.
 
     Args:
-        path, velocity_limits, acceleration_limits, torque_limits: as for `time_optimal_path`.
         samples: number of grid points; between them, limits are exceeded by at most O(1 / samples^2) if sigma is smooth.
 
     Raises:
@@ -562,7 +563,8 @@ def time_optimal_path(
         velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
         acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
         torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
-        start_speed, end_speed: s' at the ends [1/s].
+        start_speed: s' at the start [1/s].
+        end_speed: s' at the end [1/s].
         friction_rounds: number of further rounds; none if the chain is known to have no friction.
 
     Returns:

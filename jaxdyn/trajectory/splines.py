@@ -227,10 +227,9 @@ def solve_by_inverse_dynamics(
     are satisfied only approximately in between. With k = intervals + degree control points, the linear algebra of an iteration
     costs O((nv k)^3), independent of the number of steps. Equal lower and upper torque limits prescribe a torque at the knots,
     which needs as many control points as there are prescribed torques; in general, no spline keeps a torque at zero at all
-    times. The problem's `method` is ignored.
+    times. The problem's `method` is ignored. Arguments not listed are those of `solve_by_collocation`.
 
     Args:
-        guess, hessian, tolerance, max_iterations, barrier: as for `solve_by_collocation`.
         intervals: number of intervals between the spline's knots; None: a quarter of the steps, clipped to the range from 4
             to 30.
 
