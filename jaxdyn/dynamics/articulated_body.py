@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..errors import ModelError
-from ..model.chain import Chain
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link
@@ -38,7 +38,7 @@ from ..spatial.components import (
 )
 from .composite_body import mass_matrix_solve
 from .coordinates import base_gravity, link_wrenches, rate_terms
-from .engine.lanes import by_batch, sparse_jvp
+from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch, sparse_jvp
 from .engine.mode import uses_definitions
 from .engine.sweep import inward, outward
 from .newton_euler import bias_force, body_wrench, inverse_dynamics, wrench_columns
@@ -47,12 +47,12 @@ from .newton_euler import bias_force, body_wrench, inverse_dynamics, wrench_colu
 @compiled
 def forward_dynamics(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    tau: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, " nv"]:
+    q: Position,
+    qd: Velocity,
+    tau: Force,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
+) -> Acceleration:
     """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip).
 
     This function is the inverse of `inverse_dynamics`. It uses the algorithm of `aba`, O(n), or a linear solve with the
@@ -96,12 +96,12 @@ _forward_dynamics.defjvp(_forward_dynamics_jvp, symbolic_zeros=True)
 @compiled
 def aba(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    tau: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, " nv"]:
+    q: Position,
+    qd: Velocity,
+    tau: Force,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
+) -> Acceleration:
     """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3) [rad/s^2 or m/s^2].
 
     The arguments and the result are those of `forward_dynamics`. JAX differentiates through the recursion, which costs
@@ -134,13 +134,8 @@ class ArticulatedInertia(NamedTuple):
 
 @by_batch
 def articulated_body(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    tau: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
-) -> Float[Array, "n *#lanes"]:
+    chain: Chain, q: PerLink, qd: PerLink, tau: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
+) -> PerLink:
     """Accelerations qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3)."""
     # Three sweeps: velocities, inertias with bias wrenches, and accelerations. The latter are conventional, and their
     # velocity terms are part of bias_i: a_i = X a_parent + bias_i + A_i qdd_i, with the motion transform X.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
+from ..model.chain import Chain, Position, Velocity
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link, carried_masses
@@ -15,7 +15,7 @@ from ..model.tree import ancestor_mask
 from ..spatial.components import add, move_wrench, zeros
 from .composite_body import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
 from .coordinates import joint_accelerations, joint_rates, joints_of
-from .engine.lanes import by_batch
+from .engine.lanes import PerLink, by_batch
 from .engine.sweep import carry_twist, outward, start_pose, walk
 from .kinematics import link_poses
 from .wrenches import world_wrenches
@@ -27,7 +27,7 @@ def total_mass(chain: Chain) -> Float[Array, ""]:
 
 
 @compiled
-def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
+def centre_of_mass(chain: Chain, q: Position) -> Float[Array, "3"]:
     """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world, O(n) [m]; NaN if the mass m is 0."""
     return first_moment(*place(chain, q)) / total_mass(chain)
 
@@ -39,13 +39,13 @@ def first_moment(chain: Chain, x: Float[Array, " n"]) -> Float[Array, "3"]:
 
 
 @compiled
-def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
+def centre_of_mass_jacobian(chain: Chain, q: Position) -> Float[Array, "3 nv"]:
     """Jacobian of the centre of mass, dc/dt = J_c(q) qd in world axes, O(n) [m/rad or 1]."""
     return centroidal_momentum_matrix(chain, q)[3:] / total_mass(chain)
 
 
 @compiled
-def total_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
+def total_momentum(chain: Chain, q: Position, qd: Velocity) -> Float[Array, "6"]:
     """Angular momentum about the world's origin, and linear momentum, in world axes, O(n) [kg m^2/s, kg m/s].
 
     Its rate is the total wrench of gravity and all external forces, including the reaction at a fixed base.
@@ -56,9 +56,7 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 
 
 @by_batch
-def _link_momenta(
-    chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
-) -> Float[Array, "6 n *#lanes"]:
+def _link_momenta(chain: Chain, x: PerLink, rates: PerLink) -> Float[Array, "6 n *#lanes"]:
     """Momenta of the links about the world's origin."""
 
     def out(parent, link: Link, rate):
@@ -72,7 +70,7 @@ def _link_momenta(
 
 
 @compiled
-def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
+def centroidal_momentum_matrix(chain: Chain, q: Position) -> Float[Array, "6 nv"]:
     """Matrix A_G(q) with A_G qd = (l_G, p), the angular momentum about the centre of mass and the linear momentum, O(n).
 
     At unit rate of joint j, the links that it carries have the momentum G^c_j A_j about the centre of mass, which is column j
@@ -84,7 +82,7 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 
 
 @compiled
-def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
+def centroidal_momentum(chain: Chain, q: Position, qd: Velocity) -> Float[Array, "6"]:
     """Angular momentum l_G about the centre of mass, and linear momentum p, in world axes, O(n) [kg m^2/s, kg m/s].
 
     (l_G, p) = A_G(q) qd with A_G = `centroidal_momentum_matrix`. Without contact, its rate is (0, m gravity).
@@ -93,7 +91,7 @@ def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, "
 
 
 @compiled
-def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "6"]:
+def centroidal_momentum_bias(chain: Chain, q: Position, qd: Velocity) -> Float[Array, "6"]:
     """Bias dA_G/dt qd in the rate of the centroidal momentum, d(l_G, p)/dt = A_G qdd + dA_G/dt qd, O(n) [N m, N]."""
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd))
@@ -103,7 +101,7 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], qd: Float[Arr
 
 
 @by_batch
-def centroidal_columns(chain: Chain, q: Float[Array, "n *#lanes"], masses: Masses) -> Float[Array, "6 n *#lanes"]:
+def centroidal_columns(chain: Chain, q: PerLink, masses: Masses) -> Float[Array, "6 n *#lanes"]:
     """Momenta (l, p) about the centre of mass of the links that each joint carries at unit rate of the joint."""
     composite = composite_momenta(chain, q, masses)
     return jnp.stack(wrench_at(to_centre(chain, composite, masses), composite.momentum))
@@ -111,11 +109,7 @@ def centroidal_columns(chain: Chain, q: Float[Array, "n *#lanes"], masses: Masse
 
 @by_batch
 def wrenches_about_centre(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    masses: Masses,
-    qd: Float[Array, "n *#lanes"],
-    qdd: Float[Array, "n *#lanes"],
+    chain: Chain, q: PerLink, masses: Masses, qd: PerLink, qdd: PerLink
 ) -> Float[Array, "6 n *#lanes"]:
     """The links' Newton-Euler wrenches (n, f) without gravity, about the centre of mass."""
 

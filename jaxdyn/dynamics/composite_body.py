@@ -15,7 +15,7 @@ import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
+from ..model.chain import Chain, Position
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link, carried_masses
@@ -23,7 +23,7 @@ from ..model.tree import trunks_of
 from ..spatial.components import add, cross, dot, rotate, scale, sub, sym_apply, sym_congruence, zeros
 from . import rnea
 from .coordinates import generalised_inertia
-from .engine.lanes import by_batch, sparse_jvp, spread_over_lanes
+from .engine.lanes import PerLink, by_batch, sparse_jvp, spread_over_lanes
 from .engine.mode import defined_by
 from .engine.pairs import Pairs, entries_size, jacobian_by_column, over_pairs, pairs_of, spread
 from .engine.sweep import Beside, hop, inward, outward, start_pose
@@ -36,7 +36,7 @@ SMALL = 24  # up to this number of velocities, elimination in a kernel is at lea
 
 @compiled
 @defined_by(rnea.mass_matrix)
-def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+def crba(chain: Chain, q: Position) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) by the composite-rigid-body algorithm, M_ij = A_i^T G^c_j A_j, O(n depth) [kg m^2].
 
     G^c_j is the composite inertia of link j and all links that it carries (Walker & Orin 1982; Featherstone 2008, sec.
@@ -49,7 +49,7 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 
 
 @by_batch(size=entries_size)
-def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"], masses: Masses) -> Float[Array, "entries *#lanes"]:
+def crba_entries(chain: Chain, x: PerLink, masses: Masses) -> Float[Array, "entries *#lanes"]:
     """Entries of the mass matrix, including armature, from composite bodies, in the order of `pairs_of`."""
     composite = composite_momenta(chain, x, masses)
     return mass_entries(pairs_of(chain.topology.parents), composite.screw, composite.momentum, chain.armature)
@@ -67,7 +67,7 @@ def mass_entries(pairs: Pairs, screws, momenta, armature: Array) -> Float[Array,
 
 @compiled
 @defined_by(rnea.mass_matrix)
-def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+def mass_matrix(chain: Chain, q: Position) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of Newton-Euler, O(n^2) [kg m^2].
 
     The diagonal includes the armature. Lynch & Park (2017, sec. 8.5) compute the columns by inverse dynamics. `crba`
@@ -78,7 +78,7 @@ def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 
 
 @by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
-def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n n *#lanes"]:
+def link_mass_matrix(chain: Chain, x: PerLink) -> Float[Array, "n n *#lanes"]:
     """Mass matrix of the rigid links, without armature, of a chain with ordinary joints."""
     zero, still = jnp.zeros_like(x, jnp.result_type(x, chain.inertia)), jnp.zeros_like(chain.gravity)
     return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
@@ -213,7 +213,7 @@ def moved_inertia(p, inertia):
 
 
 @compiled
-def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+def mass_matrix_inverse(chain: Chain, q: Position) -> Float[Array, "nv nv"]:
     """Inverse M(q)^-1 of the mass matrix, by `crba` and elimination, O(n^3) but fast for small n [1/(kg m^2)].
 
     The derivative of the inverse is computed as -M^-1 dM M^-1. If M(q) is singular, the result is meaningless (huge,
@@ -267,7 +267,7 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
 
 
 @compiled
-def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def mass_matrix_solve(chain: Chain, q: Position, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Solution x of M(q) x = b, O(n^3).
 
     Robots with up to 24 velocities use `mass_matrix_inverse`; larger robots use a Cholesky factor of the mass matrix.

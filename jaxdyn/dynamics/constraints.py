@@ -14,7 +14,7 @@ from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from ..errors import ModelError
-from ..model.chain import Chain, frame_index, layout
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrenches, frame_index, layout
 from ..model.compiled import compiled
 from ..model.configuration import difference, integrate, place
 from ..model.joints import Link
@@ -51,7 +51,7 @@ class Terms(NamedTuple):
 
 
 @compiled
-def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+def constraint_residual(chain: Chain, constraints: Constraints, q: Position) -> Float[Array, " m"]:
     """Residual phi(q), which is zero if the constraints are satisfied, stacked over constraints [rad, m for frames].
 
     For frames, it is the rotation vector and the position of one frame relative to the other (`FrameConstraint`).
@@ -66,7 +66,7 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
 
 
 @compiled
-def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
+def constraint_jacobian(chain: Chain, constraints: Constraints, q: Position) -> Float[Array, "m nv"]:
     """Jacobian J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
 
     For frames a and b with the relative pose E = T_b^-1 T_a, J follows from dE/dt E^-1 = Ad_{T_b^-1} (V_a - V_b), the
@@ -78,9 +78,7 @@ def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, 
 
 
 @compiled
-def constraint_bias(
-    chain: Chain, constraints: Constraints, q: Float[Array, " nq"], qd: Float[Array, " nv"]
-) -> Float[Array, " m"]:
+def constraint_bias(chain: Chain, constraints: Constraints, q: Position, qd: Velocity) -> Float[Array, " m"]:
     """Bias dJ/dt qd in d2 phi/dt2 = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2 for frames].
 
     It is the second derivative of phi(integrate(chain, q, t qd)) at t = 0. The errors are those of
@@ -89,7 +87,7 @@ def constraint_bias(
     return constraint_terms(chain, constraints, q, qd).bias
 
 
-def constraint_terms(chain: Chain, constraints: Constraints, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Terms:
+def constraint_terms(chain: Chain, constraints: Constraints, q: Position, qd: Velocity) -> Terms:
     """Residual, Jacobian and bias from one sweep, O(n)."""
     constraints = listed(constraints)
     motions = _link_motions(chain, q, qd) if _needs_poses(constraints) else None
@@ -102,7 +100,7 @@ def constraint_terms(chain: Chain, constraints: Constraints, q: Float[Array, " n
     )
 
 
-def constraint_target(terms: Terms, qd: Float[Array, " nv"], stabilisation) -> Float[Array, " m"]:
+def constraint_target(terms: Terms, qd: Velocity, stabilisation) -> Float[Array, " m"]:
     """The required value of J qdd: -dJ/dt qd - 2 alpha J qd - beta^2 phi."""
     alpha, beta = stabilisation
     return -terms.bias - 2 * alpha * (terms.jacobian @ qd) - beta**2 * terms.residual
@@ -112,7 +110,7 @@ def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
     return any(isinstance(c, FrameConstraint) for c in constraints)
 
 
-def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
+def _link_motions(chain: Chain, q: Position, qd: Velocity):
     """Placements of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6)."""
 
     def out(parent, link: Link, inputs):
@@ -270,10 +268,10 @@ class ConstrainedDynamics(NamedTuple):
 def constrained_forward_dynamics(
     chain: Chain,
     constraints: Constraints,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    tau: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    q: Position,
+    qd: Velocity,
+    tau: Force,
+    external_wrenches: Wrenches | None = None,
     stabilisation: Stabilisation = (0.0, 0.0),
     tolerance: float | Float[Array, ""] | None = None,
 ) -> ConstrainedDynamics:
@@ -317,7 +315,7 @@ class Factors(NamedTuple):
     rank: Float[Array, ""]
 
 
-def factorise(chain: Chain, q: Float[Array, " nq"], j: Float[Array, "m nv"], tolerance) -> Factors:
+def factorise(chain: Chain, q: Position, j: Float[Array, "m nv"], tolerance) -> Factors:
     """Compute the factors that `solve` requires, O(n^3)."""
     lower = jnp.linalg.cholesky(crba(chain, q))
     whitened = solve_triangular(lower, j.T, lower=True).T
@@ -400,11 +398,11 @@ class ConstrainedTorques(NamedTuple):
 def constrained_inverse_dynamics(
     chain: Chain,
     constraints: Constraints,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
+    qdd: Acceleration,
     actuated: Sequence[str | int],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    external_wrenches: Wrenches | None = None,
     tolerance: float | Float[Array, ""] | None = None,
 ) -> ConstrainedTorques:
     """Torques u on the actuated coordinates that produce qdd: M qdd + C qd + g = B u + J^T lambda, O(n^3).
@@ -455,7 +453,7 @@ class Projection(NamedTuple):
 def project_configuration(
     chain: Chain,
     constraints: Constraints,
-    q: Float[Array, " nq"],
+    q: Position,
     held: Sequence[str | int] = (),
     max_iterations: int = 50,
     tolerance: float | None = None,
@@ -531,12 +529,8 @@ _nearest.defjvp(_nearest_jvp, symbolic_zeros=True)
 
 @compiled
 def project_velocity(
-    chain: Chain,
-    constraints: Constraints,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    tolerance: float | Float[Array, ""] | None = None,
-) -> Float[Array, " nv"]:
+    chain: Chain, constraints: Constraints, q: Position, qd: Velocity, tolerance: float | Float[Array, ""] | None = None
+) -> Velocity:
     """The velocity qd' nearest to qd, in the metric of the mass matrix, with J(q) qd' = 0, O(n^3) [rad/s or m/s].
 
     The result qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints, and M
@@ -566,7 +560,7 @@ class ReducedDynamics(NamedTuple):
 
 @compiled
 def independent_coordinates(
-    chain: Chain, constraints: Constraints, q: Float[Array, " nq"], independent: Sequence[str | int]
+    chain: Chain, constraints: Constraints, q: Position, independent: Sequence[str | int]
 ) -> Float[Array, "nv k"]:
     """Matrix G(q) with qd = G w and J G = 0, where w are the independent velocities [rad/s or m/s], O(n^3).
 
@@ -589,10 +583,10 @@ def independent_coordinates(
 def reduced_dynamics(
     chain: Chain,
     constraints: Constraints,
-    q: Float[Array, " nq"],
+    q: Position,
     w: Float[Array, " k"],
     independent: Sequence[str | int],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    external_wrenches: Wrenches | None = None,
 ) -> ReducedDynamics:
     """Equation of motion in the independent velocities w, without constraint forces: M_r a + b = G^T tau, O(n^3).
 
@@ -608,11 +602,11 @@ def reduced_dynamics(
 def reduced_forward_dynamics(
     chain: Chain,
     constraints: Constraints,
-    q: Float[Array, " nq"],
+    q: Position,
     w: Float[Array, " k"],
-    tau: Float[Array, " nv"],
+    tau: Force,
     independent: Sequence[str | int],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    external_wrenches: Wrenches | None = None,
 ) -> Float[Array, " k"]:
     """Accelerations M_r^-1 (G^T tau - b) of the independent coordinates, O(n^3) [rad/s^2 or m/s^2].
 
@@ -627,7 +621,7 @@ def reduced_forward_dynamics(
 def reduced_regressor(
     chain: Chain,
     constraints: Constraints,
-    q: Float[Array, " nq"],
+    q: Position,
     w: Float[Array, " k"],
     a: Float[Array, " k"],
     independent: Sequence[str | int],
@@ -654,11 +648,7 @@ def reduced_motion(
 
 @compiled
 def reduced_coriolis_matrix(
-    chain: Chain,
-    constraints: Constraints,
-    q: Float[Array, " nq"],
-    w: Float[Array, " k"],
-    independent: Sequence[str | int],
+    chain: Chain, constraints: Constraints, q: Position, w: Float[Array, " k"], independent: Sequence[str | int]
 ) -> Float[Array, "k k"]:
     """Coriolis matrix C_r = G^T (C(q, G w) G + M dG/dt) of a mechanism, O(n^3) [N m s/rad].
 
@@ -674,7 +664,7 @@ def reduced_coriolis_matrix(
 
 @compiled
 def reduced_gravity_force(
-    chain: Chain, constraints: Constraints, q: Float[Array, " nq"], independent: Sequence[str | int]
+    chain: Chain, constraints: Constraints, q: Position, independent: Sequence[str | int]
 ) -> Float[Array, " k"]:
     """Generalised forces g_r = G^T g(q) that hold the mechanism still against gravity [N m or N].
 

@@ -10,23 +10,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain, frame_index, layout
+from ..model.chain import Chain, Velocity, Wrench, Wrenches, frame_index, layout
 from ..model.compiled import any_axis_types, checked
 from ..spatial.se3 import adjoint, pose_inverse
 
 
-def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
+def joint_rates(chain: Chain, v: Velocity) -> Float[Array, " n"]:
     """Rates S v of the links' joints."""
     return v if chain.coupling is None else chain.coupling.matrix @ v
 
 
-def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Float[Array, " n"]:
+def joint_accelerations(chain: Chain, v: Velocity, a: Float[Array, " nv"]) -> Float[Array, " n"]:
     """Accelerations S (a - g(v)) of the links' joints."""
     return joint_rates(chain, a - rate_terms(chain, v))
 
 
 @any_axis_types
-def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def rate_terms(chain: Chain, v: Velocity) -> Float[Array, " nv"]:
     """The difference g(v) between the accelerations of quaternion joints and those of their local coordinates."""
     out = jnp.zeros_like(v)
     for joint in layout(chain).curved:
@@ -35,7 +35,7 @@ def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
 
 
 @any_axis_types
-def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
+def rate_matrix(chain: Chain, v: Velocity) -> Float[Array, "nv nv"]:
     """The matrix dA/dt at x = 0, which is linear in v and satisfies dA/dt v = g(v)."""
     out = jnp.zeros((chain.nv, chain.nv), v.dtype)
     for joint in layout(chain).curved:
@@ -44,7 +44,7 @@ def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
 
 
 def times_rate_matrix(
-    chain: Chain, matrix: Float[Array, "rows nv"], v: Float[Array, " nv"]
+    chain: Chain, matrix: Float[Array, "rows nv"], v: Velocity
 ) -> Float[Array, "rows nv"] | Float[Array, ""]:
     """The product of a matrix and `rate_matrix`, from the columns of the quaternion joints; 0 without quaternion joints."""
     total = jnp.zeros((), matrix.dtype)
@@ -99,9 +99,7 @@ def joints_of(chain: Chain, matrix: Array) -> Array:
 
 @checked
 def link_wrenches(
-    chain: Chain,
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
+    chain: Chain, external_wrenches: Wrenches | None = None, wrench_by_tip: Wrench | None = None
 ) -> Float[Array, "n 6"] | None:
     """Wrenches (n, f) that act on each link, in the link's frame [N m, N]; None if there are none.
 

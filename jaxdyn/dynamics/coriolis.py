@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain, is_ordinary
+from ..model.chain import Acceleration, Chain, Position, Velocity, Wrench, is_ordinary
 from ..model.compiled import compiled
 from ..model.configuration import integrate, place
 from ..model.joints import Link
@@ -41,7 +41,7 @@ from .coordinates import (
     times_rate_matrix,
 )
 from .derivatives import coriolis_turn, coriolis_wrench, moved_system, twist_bracket, velocity_moments
-from .engine.lanes import by_batch
+from .engine.lanes import PerLink, by_batch
 from .engine.mode import defined_by
 from .engine.pairs import entries_size, over_pairs, pairs_of, spread, spread_sides
 from .engine.sweep import Beside, inward, outward
@@ -50,7 +50,7 @@ from .kinematics import forward_kinematics, link_poses
 
 @compiled
 @defined_by(rnea.christoffel_symbols)
-def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
+def christoffel_symbols(chain: Chain, q: Position) -> Float[Array, "nv nv nv"]:
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
     The symbols Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2 are symmetric in j and k (Lynch & Park 2017, sec.
@@ -90,7 +90,7 @@ def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
 
 
 @compiled
-def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
+def velocity_products(chain: Chain, q: Position) -> VelocityProducts:
     """The velocity terms c(q, qd), split into Coriolis terms qd_j qd_k and centrifugal terms qd_j^2, O(n^3).
 
     With Gamma = `christoffel_symbols`, c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2. The
@@ -105,7 +105,7 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 
 @compiled
 @defined_by(rnea.coriolis_matrix)
-def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
+def coriolis_matrix(chain: Chain, q: Position, qd: Velocity) -> Float[Array, "nv nv"]:
     """Coriolis matrix C(q, qd), C_ij = sum_k Gamma_ijk qd_k with Gamma = `christoffel_symbols`, O(n depth) [N m s/rad].
 
     dM/dt - 2 C is skew-symmetric, and C qd = c with c = `coriolis_force`. C is computed as (d c / d qd) / 2, which is
@@ -123,7 +123,7 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
 
 @by_batch(size=entries_size)
 def coriolis_entries(
-    chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"], mass: bool = False
+    chain: Chain, q: PerLink, qd: PerLink, mass: bool = False
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
     """Half of d tau / d qd at qdd = 0 without gravity, for `spread_sides`; with `mass`, also the links' mass matrix."""
     s, inertia, hops, _ = screws_and_inertias(chain, q)
@@ -205,12 +205,12 @@ class MatrixForm(NamedTuple):
 @compiled
 def matrix_form(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
+    qdd: Acceleration,
     base_twist: Float[Array, "6"] | None = None,
     base_acceleration: Float[Array, "6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
+    wrench_by_tip: Wrench | None = None,
 ) -> MatrixForm:
     """All terms of the dynamics as matrix products, O(n^3); the velocity terms contain no derivatives of M.
 
@@ -315,7 +315,7 @@ class Decomposition(NamedTuple):
 
 
 @compiled
-def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Decomposition:
+def decomposition(chain: Chain, q: Position, qd: Velocity) -> Decomposition:
     """Decomposition of M and C into rotational terms D_w and C_w and translational terms D_v and C_v, and g, O(n^3).
 
     In world axes, w_i = Jw_i qd is the angular velocity of link i, dp_i/dt = Jv_i qd is the velocity of its centre of

@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax_compat import SymbolicZero
-from ..model.chain import Chain, is_ordinary, layout
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches, is_ordinary, layout
 from ..model.compiled import compiled
 from ..model.configuration import integrate, place
 from ..model.joints import Link, Spherical
@@ -71,7 +71,7 @@ from .coordinates import (
     joint_rates,
     link_wrenches,
 )
-from .engine.lanes import by_batch, is_zero, sparse_jvp, spread_over_lanes
+from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch, is_zero, sparse_jvp, spread_over_lanes
 from .engine.mode import mode, uses_definitions
 from .engine.pairs import entries_size, jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
 from .engine.small_matrices import matrix_times
@@ -118,11 +118,11 @@ class ForwardDynamicsDerivatives(NamedTuple):
 @compiled
 def inverse_dynamics_derivatives(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
+    q: Position,
+    qd: Velocity,
+    qdd: Acceleration,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
     parameters: bool = False,
 ) -> InverseDynamicsDerivatives:
     """Jacobians of `inverse_dynamics` at (q, qd, qdd), with wrenches constant in their link frames; O(n^2).
@@ -140,11 +140,11 @@ def inverse_dynamics_derivatives(
 @compiled
 def forward_dynamics_derivatives(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    tau: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
+    q: Position,
+    qd: Velocity,
+    tau: Force,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
     parameters: bool = False,
 ) -> ForwardDynamicsDerivatives:
     """Jacobians of `forward_dynamics` at (q, qd, tau): d qdd/d x = -M^-1 d ID/d x and d qdd/d tau = M^-1.
@@ -202,12 +202,7 @@ def _per_link(chain: Chain) -> int:
 
 @by_batch(size=_per_link)
 def _link_forward(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    tau: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
+    chain: Chain, q: PerLink, qd: PerLink, tau: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
     # on a GPU, the second form, which stores the links' motion at qdd = 0, spills 6 KB of registers; the first, only
@@ -226,12 +221,7 @@ def _link_forward(
 
 @by_batch(size=_per_link)
 def _link_slopes(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    qdd: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
+    chain: Chain, q: PerLink, qd: PerLink, qdd: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
 ) -> tuple[Array, Array, Array]:
     """Jacobians of the accelerations with respect to q and qd, and M^-1, of a chain with one-degree-of-freedom joints."""
     entries = derivative_entries(chain, q, qd, qdd, gravity, wrenches, chain.armature)
@@ -274,13 +264,8 @@ def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 @by_batch
 def link_torques(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    qdd: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
-) -> Float[Array, "n *#lanes"]:
+    chain: Chain, q: PerLink, qd: PerLink, qdd: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
+) -> PerLink:
     """`link_inverse_dynamics` without this rule: JAX differentiates the recursion, as higher derivatives require."""
     return newton_euler(chain, q, qd, qdd, gravity, wrenches)
 
@@ -301,12 +286,12 @@ def spread_derivatives(
 @by_batch(size=entries_size)
 def derivative_entries(
     chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    qdd: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
-    armature: Float[Array, "n *#lanes"],
+    q: PerLink,
+    qd: PerLink,
+    qdd: PerLink,
+    gravity: BaseGravity,
+    wrenches: LinkWrenches | None,
+    armature: PerLink,
     joints: tuple[Spherical, ...] = (),
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
     """Entries of the Jacobians of `link_inverse_dynamics`, as in `pairs_of`: two arrays for q, two for qd and one for qdd.

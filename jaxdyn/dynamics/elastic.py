@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain, layout
+from ..model.chain import Chain, Force, Position, Velocity, Wrenches, layout
 from ..model.compiled import compiled
 from ..model.drives import ElasticJoints
 from .articulated_body import forward_dynamics
@@ -30,9 +30,9 @@ from .newton_euler import inverse_dynamics
 def elastic_torque(
     chain: Chain,
     elastic: ElasticJoints,
-    q: Float[Array, " nq"],
+    q: Position,
     theta: Float[Array, " m"],
-    qd: Float[Array, " nv"],
+    qd: Velocity,
     thetad: Float[Array, " m"],
 ) -> Float[Array, " m"]:
     """Torques that springs and dampers exert on the links, K (theta + rest - q) + D (thetad - qd) [N m].
@@ -48,12 +48,12 @@ def elastic_torque(
 def elastic_forward_dynamics(
     chain: Chain,
     elastic: ElasticJoints,
-    q: Float[Array, " nq"],
+    q: Position,
     theta: Float[Array, " m"],
-    qd: Float[Array, " nv"],
+    qd: Velocity,
     thetad: Float[Array, " m"],
     tau_m: Float[Array, " m"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    external_wrenches: Wrenches | None = None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division, O(n).
 
@@ -121,9 +121,9 @@ def elastic_inverse_dynamics(
 def elastic_energy(
     chain: Chain,
     elastic: ElasticJoints,
-    q: Float[Array, " nq"],
+    q: Position,
     theta: Float[Array, " m"],
-    qd: Float[Array, " nv"],
+    qd: Velocity,
     thetad: Float[Array, " m"],
 ) -> Float[Array, ""]:
     """Total energy of links, rotors and springs, O(n) [J].
@@ -137,7 +137,7 @@ def elastic_energy(
 
 
 @compiled
-def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
+def motor_rates(chain: Chain, qd: Velocity) -> Float[Array, " m"]:
     """Speeds R S qd of the motors, where R is the transmission matrix and S the coupling matrix [rad/s].
 
     For ordinary joints, pass q instead of qd to obtain the motor angles [rad], which are zero at zero joint positions.
@@ -149,7 +149,7 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
 
 
 @compiled
-def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
+def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Force:
     """Generalised forces tau = S^T R^T tau_m from motor torques, for which tau . qd equals the motors' power [N m or N].
 
     R is the transmission matrix, and S is the coupling matrix. `forward_dynamics` includes the rotor inertias, but
@@ -162,7 +162,7 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
 
 
 @compiled
-def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
+def motor_torques(chain: Chain, tau: Force) -> Float[Array, " m"]:
     """Motor torques that produce the generalised forces tau, the inverse of `joint_torques_from_motors`, O(n^3) [N m].
 
     With as many motors as coordinates, tau_m = (R S)^-T tau. With more motors, tau_m is the minimum-norm solution; with

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link
@@ -26,7 +26,7 @@ from .newton_euler import link_inverse_dynamics
 
 
 @compiled
-def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
+def kinetic_energy(chain: Chain, q: Position, qd: Velocity) -> Float[Array, ""]:
     """Kinetic energy K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, O(n) [J]."""
 
     def out(parent, link: Link, rate):
@@ -42,7 +42,7 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 
 
 @compiled
-def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
+def potential_energy(chain: Chain, q: Position) -> Float[Array, ""]:
     """Gravitational potential energy P = -sum_i gravity . (m_i p_i + R_i h_i), O(n) [J].
 
     Link i has the pose (R_i, p_i), the mass m_i and the first moment h_i. P is zero if all mass is at the world's origin.
@@ -51,15 +51,13 @@ def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 
 
 @compiled
-def lagrangian(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
+def lagrangian(chain: Chain, q: Position, qd: Velocity) -> Float[Array, ""]:
     """The Lagrangian L(q, qd) = K(q, qd) - P(q), excluding the energy of springs, O(n) [J]."""
     return kinetic_energy(chain, q, qd) - potential_energy(chain, q)
 
 
 @compiled
-def euler_lagrange_torque(
-    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
-) -> Float[Array, " nv"]:
+def euler_lagrange_torque(chain: Chain, q: Position, qd: Velocity, qdd: Acceleration) -> Force:
     """Joint torques tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian`, O(n) [N m or N].
 
     The result equals that of `inverse_dynamics`, which is faster (Lynch & Park 2017, sec. 8.1).
@@ -75,7 +73,7 @@ def euler_lagrange_torque(
 
 
 @compiled
-def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
+def total_energy(chain: Chain, q: Position, qd: Velocity) -> Float[Array, ""]:
     """Total energy E = kinetic_energy + potential_energy + spring_energy, O(n) [J].
 
     Without friction, dE/dt = qd . tau.
@@ -84,7 +82,7 @@ def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) 
 
 
 @compiled
-def generalised_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def generalised_momentum(chain: Chain, q: Position, qd: Velocity) -> Float[Array, " nv"]:
     """Generalised momentum p = M(q) qd = dL/dqd, including armature and rotors, O(n) [N m s or N s]."""
     links, x = place(chain, q)
     rates = joint_rates(chain, qd)
@@ -93,7 +91,7 @@ def generalised_momentum(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, 
 
 
 @compiled
-def hamiltonian(chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"]) -> Float[Array, ""]:
+def hamiltonian(chain: Chain, q: Position, p: Float[Array, " nv"]) -> Float[Array, ""]:
     """The Hamiltonian H(q, p) = p^T M(q)^-1 p / 2 + P(q) + spring_energy(q), where P is the potential energy of gravity [J]."""
     kinetic = 0.5 * (p @ mass_matrix_solve(chain, q, p))
     return kinetic + potential_energy(chain, q) + spring_energy(chain, q)
@@ -101,7 +99,7 @@ def hamiltonian(chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"]) ->
 
 @compiled
 def hamiltonian_flow(
-    chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"], tau: Float[Array, " nv"]
+    chain: Chain, q: Position, p: Float[Array, " nv"], tau: Force
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, and hence dH/dt = tau . dq/dt.
 
@@ -118,7 +116,7 @@ def hamiltonian_flow(
 
 
 @compiled
-def momentum_drift(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def momentum_drift(chain: Chain, q: Position, qd: Velocity) -> Force:
     """Rate of the momentum p = M qd at zero torques, C^T qd - g - k as in `hamiltonian_flow`, O(n) [N m or N]."""
     links, x = place(chain, q)
     rates = joint_rates(chain, qd)

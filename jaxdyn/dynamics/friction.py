@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
+from ..model.chain import Chain, Force, Position, Velocity
 from ..model.compiled import compiled
 from ..model.configuration import place
 from .coordinates import generalised_force, joint_rates
-from .engine.lanes import lane_shape
+from .engine.lanes import PerLink, lane_shape
 
 
 @compiled
-def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def friction_force(chain: Chain, qd: Velocity) -> Force:
     """Torques that the drives must supply to overcome friction, computed by `Friction.torque` for every joint [N m or N].
 
     The torques are positive for positive velocities. The friction f_m of motors is reflected to the joints by the
@@ -33,21 +33,21 @@ def motor_friction(chain: Chain, rates: Float[Array, " n"]) -> Float[Array, " n"
 
 
 @compiled
-def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+def spring_force(chain: Chain, q: Position) -> Force:
     """Torques that drives must supply against springs: k (q - q_rest), the gradient of `spring_energy` [N m or N]."""
     _, x = place(chain, q)
     return generalised_force(chain, chain.springs.stiffness * (x - chain.springs.rest_position))
 
 
 @compiled
-def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
+def spring_energy(chain: Chain, q: Position) -> Float[Array, ""]:
     """Energy stored in the joint springs, sum_i k_i (q_i - q_rest,i)^2 / 2 [J]."""
     _, x = place(chain, q)
     return 0.5 * (chain.springs.stiffness * (x - chain.springs.rest_position) ** 2).sum()
 
 
 @compiled
-def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def resistive_force(chain: Chain, q: Position, qd: Velocity) -> Force:
     """Torques that drives must supply against friction and springs: friction_force + spring_force, O(n) [N m or N].
 
     The equation of motion is M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive` has the opposite sign.
@@ -55,9 +55,7 @@ def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     return friction_force(chain, qd) + spring_force(chain, q)
 
 
-def resistive_force_by_lane(
-    chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
-) -> Float[Array, "n *#lanes"]:
+def resistive_force_by_lane(chain: Chain, q: PerLink, qd: PerLink) -> PerLink:
     """`resistive_force` of a chain with ordinary joints, for use inside functions decorated with `by_batch`."""
     parts = chain.friction, chain.springs
     force = lambda parts, q, qd: resistive_force(dataclasses.replace(chain, friction=parts[0], springs=parts[1]), q, qd)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain, frame_index
+from ..model.chain import Acceleration, Chain, Position, Velocity, frame_index
 from ..model.compiled import compiled
 from ..model.configuration import integrate, place
 from ..model.joints import Link
@@ -18,13 +18,13 @@ from ..model.tree import ancestor_mask
 from ..spatial.components import zeros
 from ..spatial.se3 import adjoint
 from .coordinates import joint_accelerations, joint_rates, joints_of
-from .engine.lanes import by_batch
+from .engine.lanes import PerLink, by_batch
 from .engine.sweep import carry_twist, outward, start_pose, walk, walk_finely
 from .newton_euler import accelerate
 
 
 @compiled
-def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 4 4"]:
+def forward_kinematics(chain: Chain, q: Position) -> Float[Array, "n 4 4"]:
     """Poses T_0i of all link frames in the world, T_0i = T_0p M_i exp([A_i] q_i) with p the parent of i, O(n) [m].
 
     See Lynch & Park (2017, sec. 4.1). The world frame is the base frame without a `base_pose` or a free joint.
@@ -33,7 +33,7 @@ def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 
 
 
 @by_batch(size=lambda chain: 100 + 40 * chain.n)
-def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 4 *#lanes"]:
+def link_poses(chain: Chain, x: PerLink) -> Float[Array, "n 4 4 *#lanes"]:
     """Poses of the links of a chain with ordinary joints, in the world."""
 
     def out(parent, link: Link, _):
@@ -68,7 +68,7 @@ def placements(chain: Chain, x: Float[Array, " n"]) -> Placements:
 
 
 @by_batch(size=lambda chain: 100 + 40 * chain.n)
-def _placement_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 15 *#lanes"]:
+def _placement_entries(chain: Chain, x: PerLink) -> Float[Array, "n 15 *#lanes"]:
     def out(parent, link: Link, _):
         here = walk_finely(parent, link)
         return here, here
@@ -80,7 +80,7 @@ def _placement_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Arra
 
 
 @compiled
-def frame_pose(chain: Chain, q: Float[Array, " nq"], frame: str | None = None) -> Float[Array, "4 4"]:
+def frame_pose(chain: Chain, q: Position, frame: str | None = None) -> Float[Array, "4 4"]:
     """Pose T_0f in the world of a link or named frame, or of the chain's tip if `frame` is None [m].
 
     Raises:
@@ -98,12 +98,12 @@ def pose_among(chain: Chain, poses: Float[Array, "n 4 4"], frame: str | None) ->
 
 
 Reference = Literal["body", "space", "mixed"]
-Acceleration = Literal["spatial", "conventional"]
+AccelerationKind = Literal["spatial", "conventional"]
 
 
 @compiled
 def jacobian(
-    chain: Chain, q: Float[Array, " nq"], frame: str | None = None, reference: Reference = "body"
+    chain: Chain, q: Position, frame: str | None = None, reference: Reference = "body"
 ) -> Float[Array, "6 nv"]:
     """Jacobian J(q) of a link or named frame, V = (w, v) = J(q) qd (Lynch & Park 2017, sec. 5.1), O(n) [rad/s, m/s].
 
@@ -144,11 +144,7 @@ def screws_at(chain: Chain, placed: Placements, to_point: Float[Array, "m 3"]) -
 
 @compiled
 def jacobian_derivative(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    frame: str | None = None,
-    reference: Reference = "body",
+    chain: Chain, q: Position, qd: Velocity, frame: str | None = None, reference: Reference = "body"
 ) -> Float[Array, "6 nv"]:
     """Time derivative dJ/dt of the `jacobian` along qd, with dV/dt = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2]."""
     moved = lambda time: jacobian(chain, integrate(chain, q, time * qd), frame, reference)
@@ -156,9 +152,7 @@ def jacobian_derivative(
 
 
 @compiled
-def link_twists(
-    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], reference: Reference = "body"
-) -> Float[Array, "n 6"]:
+def link_twists(chain: Chain, q: Position, qd: Velocity, reference: Reference = "body") -> Float[Array, "n 6"]:
     """Twists V_i = (w_i, v_i) = J_i(q) qd of all links, where J_i is the `jacobian`, by one sweep, O(n) [rad/s, m/s].
 
     The recursion is V_i = Ad_{T_ip} V_p + A_i qd_i, where p is the parent of link i (Lynch & Park 2017, sec. 8.3).
@@ -174,11 +168,11 @@ def link_twists(
 @compiled
 def link_accelerations(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
+    qdd: Acceleration,
     reference: Reference = "body",
-    kind: Acceleration = "spatial",
+    kind: AccelerationKind = "spatial",
 ) -> Float[Array, "n 6"]:
     """Accelerations of all links, without gravity, O(n) [rad/s^2, m/s^2].
 
@@ -214,11 +208,7 @@ def link_accelerations(
 
 @compiled
 def frame_acceleration(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
-    frame: str | None = None,
+    chain: Chain, q: Position, qd: Velocity, qdd: Acceleration, frame: str | None = None
 ) -> Float[Array, "6"]:
     """Acceleration dV/dt = J qdd + dJ/dt qd of a frame in mixed coordinates, without Jacobians, O(n) [rad/s^2, m/s^2].
 
@@ -241,9 +231,7 @@ def frame_acceleration(
 
 
 @by_batch(size=lambda chain: 100 + 20 * chain.n)
-def body_twists(
-    chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
-) -> Float[Array, "n 6 *#lanes"]:
+def body_twists(chain: Chain, x: PerLink, rates: PerLink) -> Float[Array, "n 6 *#lanes"]:
     """Twists of the links of a chain with ordinary joints, in body coordinates."""
 
     def out(parent, link: Link, rate):
@@ -255,12 +243,7 @@ def body_twists(
 
 
 @by_batch(size=lambda chain: 100 + 20 * chain.n)
-def link_motions(
-    chain: Chain,
-    x: Float[Array, "n *#lanes"],
-    rates: Float[Array, "n *#lanes"],
-    accelerations: Float[Array, "n *#lanes"],
-) -> Float[Array, "n 9 *#lanes"]:
+def link_motions(chain: Chain, x: PerLink, rates: PerLink, accelerations: PerLink) -> Float[Array, "n 9 *#lanes"]:
     """Motion of every link in its own axes: w, dw and the conventional acceleration a of its origin (`accelerate`)."""
 
     def out(parent, link: Link, inputs):
@@ -271,7 +254,7 @@ def link_motions(
     return jnp.stack(outward(chain, x, out, (zero, zero, zero), (rates, accelerations)), axis=1)
 
 
-def reference_poses(chain: Chain, q: Float[Array, " nq"], reference: Reference) -> Float[Array, "n 4 4"]:
+def reference_poses(chain: Chain, q: Position, reference: Reference) -> Float[Array, "n 4 4"]:
     """Poses of the link frames in the world ("space"), or in a frame with world axes at the origin of each link ("mixed")."""
     _check_reference(reference)
     poses = forward_kinematics(chain, q)

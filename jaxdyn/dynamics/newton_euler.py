@@ -7,7 +7,7 @@ acceleration of each frame's origin in place of the spatial acceleration. Its de
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link
@@ -21,7 +21,7 @@ from .coordinates import (
     link_wrenches,
     rotor_torques,
 )
-from .engine.lanes import by_batch
+from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch
 from .engine.mode import defined_by
 from .engine.sweep import inward, outward
 
@@ -29,12 +29,12 @@ from .engine.sweep import inward, outward
 @compiled
 def inverse_dynamics(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, " nv"]:
+    q: Position,
+    qd: Velocity,
+    qdd: Acceleration,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
+) -> Force:
     """Joint torques that produce qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
 
     The torques are computed in O(n) by the recursive Newton-Euler algorithm (Luh, Walker & Paul 1980; Lynch & Park
@@ -60,7 +60,7 @@ def inverse_dynamics(
 
 
 @compiled
-def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+def gravity_force(chain: Chain, q: Position) -> Force:
     """Torques that hold the robot still against gravity: g(q) = dP/dq = inverse_dynamics(chain, q, 0, 0), O(n) [N m or N]."""
     links, x = place(chain, q)
     zero = jnp.zeros_like(x)
@@ -68,7 +68,7 @@ def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
 
 
 @compiled
-def coriolis_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def coriolis_force(chain: Chain, q: Position, qd: Velocity) -> Force:
     """Coriolis and centrifugal torques c(q, qd) = C(q, qd) qd, quadratic in qd, O(n) [N m or N]."""
     links, x = place(chain, q)
     accelerations = joint_accelerations(chain, qd, jnp.zeros_like(qd))
@@ -81,11 +81,11 @@ def coriolis_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 @compiled
 def bias_force(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, " nv"]:
+    q: Position,
+    qd: Velocity,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
+) -> Force:
     """Torques at zero acceleration, or nonlinear effects, O(n): inverse_dynamics(chain, q, qd, 0, ...) [N m or N]."""
     return inverse_dynamics(chain, q, qd, jnp.zeros_like(qd), external_wrenches, wrench_by_tip)
 
@@ -93,25 +93,15 @@ def bias_force(
 @defined_by(rnea.newton_euler)
 @by_batch
 def link_inverse_dynamics(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    qdd: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
-) -> Float[Array, "n *#lanes"]:
+    chain: Chain, q: PerLink, qd: PerLink, qdd: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
+) -> PerLink:
     """The contribution of the rigid links to `inverse_dynamics`, without armature, for gravity in the axes of the base."""
     return newton_euler(chain, q, qd, qdd, gravity, wrenches)
 
 
 def newton_euler(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    qdd: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
-) -> Float[Array, "n *#lanes"]:
+    chain: Chain, q: PerLink, qd: PerLink, qdd: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
+) -> PerLink:
     """The recursion, for use inside functions decorated with `by_batch`; JAX differentiates it."""
 
     def accelerations(parent, link: Link, x):
@@ -160,6 +150,6 @@ def transmit(children, link: Link, wrench):
     return move_wrench(link.rotation, link.translation, wrench), dot(link.screw, wrench)
 
 
-def wrench_columns(wrenches: Float[Array, "n 6 *#lanes"] | None) -> tuple[Float[Array, "n *#lanes"], ...] | None:
+def wrench_columns(wrenches: LinkWrenches | None) -> tuple[Float[Array, "n *#lanes"], ...] | None:
     """The six components of wrenches, each as an array over links, for a sweep; None if there are no wrenches."""
     return None if wrenches is None else tuple(wrenches[:, k] for k in range(6))

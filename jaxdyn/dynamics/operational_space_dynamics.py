@@ -8,7 +8,7 @@ from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jaxtyping import Array, Float, Int
 
 from ..errors import ModelError
-from ..model.chain import Chain
+from ..model.chain import Chain, Position, Velocity
 from ..model.compiled import compiled
 from .composite_body import crba
 from .kinematics import Reference, jacobian, jacobian_derivative
@@ -34,7 +34,7 @@ class OperationalSpace(NamedTuple):
 @compiled
 def operational_space_inertia(
     chain: Chain,
-    q: Float[Array, " nq"],
+    q: Position,
     frame: str | None = None,
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
@@ -64,8 +64,8 @@ def operational_space_inertia(
 @compiled
 def operational_space_bias(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     frame: str | None = None,
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
@@ -82,7 +82,7 @@ def operational_space_bias(
 @compiled
 def dynamically_consistent_inverse(
     chain: Chain,
-    q: Float[Array, " nq"],
+    q: Position,
     frame: str | None = None,
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
@@ -100,8 +100,8 @@ def dynamically_consistent_inverse(
 @compiled
 def operational_space(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     frame: str | None = None,
     reference: Reference = "body",
     tolerance: float | None = None,

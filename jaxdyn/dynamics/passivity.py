@@ -6,22 +6,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity
 from ..model.compiled import compiled
 from ..model.configuration import difference, place
 from .coordinates import base_gravity, generalised_force, joint_rates, rate_matrix, rotor_torques
-from .engine.lanes import by_batch, with_lanes
+from .engine.lanes import BaseGravity, PerLink, by_batch, with_lanes
 from .newton_euler import newton_euler
 
 
 @compiled
 def passivity_inverse_dynamics(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qd_ref: Float[Array, " nv"],
-    qdd_ref: Float[Array, " nv"],
-) -> Float[Array, " nv"]:
+    chain: Chain, q: Position, qd: Velocity, qd_ref: Velocity, qdd_ref: Acceleration
+) -> Force:
     """Torques tau = M(q) qdd_ref + C(q, qd) qd_ref + g(q), O(n) (Slotine & Li 1987) [N m or N].
 
     With C = `coriolis_matrix`, C(q, qd) qd_ref is half the derivative of C(q, qd) qd along qd_ref; dM/dt - 2 C is
@@ -50,13 +46,8 @@ def by_reference(terms: Callable[[Array, Array, Array], Array], rates, reference
 
 @by_batch
 def _link_torques(
-    chain: Chain,
-    x: Float[Array, "n *#lanes"],
-    rates: Float[Array, "n *#lanes"],
-    references: Float[Array, "n *#lanes"],
-    accelerations: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-) -> Float[Array, "n *#lanes"]:
+    chain: Chain, x: PerLink, rates: PerLink, references: PerLink, accelerations: PerLink, gravity: BaseGravity
+) -> PerLink:
     """The torques due to the rigid links of a chain with ordinary joints."""
     torques = lambda qd, qdd, gravity: newton_euler(chain, x, qd, qdd, gravity, None)
     return by_reference(torques, rates, references, accelerations, gravity)

@@ -10,7 +10,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.mechanisms import coordinate_columns
@@ -55,12 +55,12 @@ def base_motion(path: Callable[[Array], Array], time: float | Float[Array, ""]) 
 def moving_base_inverse_dynamics(
     chain: Chain,
     base: BaseMotion,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, " nv"]:
+    q: Position,
+    qd: Velocity,
+    qdd: Acceleration,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
+) -> Force:
     """Joint torques that produce qdd while the base follows a prescribed motion, as on a ship, O(n) [N m or N].
 
     The recursion starts from the motion of the base, V_0 and dV_0 + (0, -R_0^T gravity), instead of from rest (Lynch &
@@ -86,12 +86,12 @@ def moving_base_inverse_dynamics(
 def moving_base_forward_dynamics(
     chain: Chain,
     base: BaseMotion,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    tau: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, " nv"]:
+    q: Position,
+    qd: Velocity,
+    tau: Force,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
+) -> Acceleration:
     """Joint accelerations of a robot whose base has a prescribed motion, O(n^2).
 
     The accelerations are qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of
@@ -123,12 +123,12 @@ class HybridDynamics(NamedTuple):
 @compiled
 def hybrid_dynamics(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     prescribed: Sequence[str | int],
     prescribed_qdd: Float[Array, " k"],
-    tau: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    tau: Force,
+    external_wrenches: Wrenches | None = None,
 ) -> HybridDynamics:
     """Hybrid dynamics: accelerations of the free coordinates f, and forces on the prescribed coordinates p, O(n^3):
 

@@ -14,14 +14,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Chain
+from ..model.chain import Acceleration, Chain, Position, Velocity
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..model.joints import Link
 from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
 from . import rnea
 from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates
-from .engine.lanes import by_batch
+from .engine.lanes import BaseGravity, PerLink, by_batch
 from .engine.mode import defined_by
 from .engine.pairs import entries_size, over_pairs, pairs_of, spread
 from .engine.sweep import carry_twist, outward, start_pose, walk
@@ -31,9 +31,7 @@ from .passivity import by_reference, reference_motion
 
 @compiled
 @defined_by(rnea.regressor)
-def regressor(
-    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
-) -> Float[Array, "nv p"]:
+def regressor(chain: Chain, q: Position, qd: Velocity, qdd: Acceleration) -> Float[Array, "nv p"]:
     """Regressor Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the joint torques due to the links [N m or N], O(n^2).
 
     The parameters are pi = inertial_parameters(chain).reshape(-1), so that column 10 i + k belongs to parameter k of
@@ -55,11 +53,7 @@ def _filled(chain: Chain, links: Chain, entries: Float[Array, " entries"]) -> Fl
 
 @by_batch(size=lambda chain: entries_size(chain, 10))
 def regressor_entries(
-    chain: Chain,
-    x: Float[Array, "n *#lanes"],
-    rates: Float[Array, "n *#lanes"],
-    accelerations: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
+    chain: Chain, x: PerLink, rates: PerLink, accelerations: PerLink, gravity: BaseGravity
 ) -> Float[Array, "entries *#lanes"]:
     """Entries of the regressor of a chain with ordinary joints, ten for each pair in `pairs_of`."""
     of_links, of_joints = _motion(chain, x, rates, accelerations, gravity)
@@ -88,11 +82,11 @@ def row_groups(n: int) -> tuple[tuple[int, int], ...]:
 
 def carried_regressor(
     chain: Chain,
-    x: Float[Array, "n *#lanes"],
-    rates: Float[Array, "n *#lanes"],
-    accelerations: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    weights: Float[Array, "n *#lanes"],
+    x: PerLink,
+    rates: PerLink,
+    accelerations: PerLink,
+    gravity: BaseGravity,
+    weights: PerLink,
     beside: Float[Array, "n m *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
     """Rows of the regressor times `weights`, in groups (`row_groups`), followed by the columns `beside`."""
@@ -170,8 +164,8 @@ MOTOR_LEAVES: dict[str, str] = {
 @compiled
 def drive_regressor(
     chain: Chain,
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
+    qd: Velocity,
+    qdd: Acceleration,
     terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
 ) -> Float[Array, "nv m"]:
     """Regressor of the drives of all joints; of its n len(terms) columns, column len(terms) j + k belongs to term k of joint j.
@@ -196,10 +190,7 @@ def drive_regressor(
 
 @compiled
 def motor_regressor(
-    chain: Chain,
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
-    terms: tuple[MotorTerm, ...] = ("inertia", "viscous", "coulomb"),
+    chain: Chain, qd: Velocity, qdd: Acceleration, terms: tuple[MotorTerm, ...] = ("inertia", "viscous", "coulomb")
 ) -> Float[Array, "nv m"]:
     """Regressor of the motors of a transmission; column len(terms) k + i belongs to term i of motor k.
 
@@ -233,7 +224,7 @@ def _by_drive(chain: Chain, on_joints: Array, columns: dict[str, Array], terms: 
 
 
 @compiled
-def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n"]:
+def spring_regressor(chain: Chain, q: Position) -> Float[Array, "nv n"]:
     """Regressor Y of the joint stiffnesses: Y @ chain.springs.stiffness = spring_force(chain, q).
 
     Without coupled joints, the regressor is the diagonal matrix of the deflections q - q_rest [rad or m].
@@ -243,7 +234,7 @@ def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n
 
 
 @compiled
-def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " p"]:
+def kinetic_energy_regressor(chain: Chain, q: Position, qd: Velocity) -> Float[Array, " p"]:
     """Row vector y for which y . pi is the kinetic energy of the links [J], O(n).
 
     A link has the energy m v^2 / 2 + h . (v x w) + w . I w / 2, with its twist (w, v) in the link frame and h = m c.
@@ -255,7 +246,7 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Arr
 
 
 @compiled
-def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
+def potential_energy_regressor(chain: Chain, q: Position) -> Float[Array, " p"]:
     """Row vector y for which y . pi is the gravitational `potential_energy` P(q) [J], O(n).
 
     For link i with the pose (R_i, p_i), the coefficients of m and m c are -gravity . p_i and -R_i^T gravity.
@@ -272,7 +263,7 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 
 
 @compiled
-def momentum_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv p"]:
+def momentum_regressor(chain: Chain, q: Position, qd: Velocity) -> Float[Array, "nv p"]:
     """Regressor Y for which Y pi = M(q) qd is the generalised momentum of the links [N m s or N s], O(n^2).
 
     Since the rate of the momentum follows from measured torques (`hamiltonian_flow`), this regressor allows parameters
@@ -285,11 +276,7 @@ def momentum_regressor(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " 
 
 @compiled
 def passivity_regressor(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qd_ref: Float[Array, " nv"],
-    qdd_ref: Float[Array, " nv"],
+    chain: Chain, q: Position, qd: Velocity, qd_ref: Velocity, qdd_ref: Acceleration
 ) -> Float[Array, "nv p"]:
     """Slotine-Li regressor Y_r(q, qd, qd_ref, qdd_ref) with Y_r pi = M(q) qdd_ref + C(q, qd) qd_ref + g(q), O(n^2).
 
@@ -303,12 +290,7 @@ def passivity_regressor(
 
 @compiled
 def passivity_regressor_product(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qd_ref: Float[Array, " nv"],
-    qdd_ref: Float[Array, " nv"],
-    s: Float[Array, " nv"],
+    chain: Chain, q: Position, qd: Velocity, qd_ref: Velocity, qdd_ref: Acceleration, s: Float[Array, " nv"]
 ) -> Float[Array, "n 10"]:
     """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, without forming Y_r, one row per link, O(n).
 
@@ -321,12 +303,12 @@ def passivity_regressor_product(
 @by_batch(size=lambda chain: 100 + 20 * chain.n)
 def _link_products(
     chain: Chain,
-    x: Float[Array, "n *#lanes"],
-    s: Float[Array, "n *#lanes"],
-    rates: Float[Array, "n *#lanes"],
-    references: Float[Array, "n *#lanes"],
-    accelerations: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
+    x: PerLink,
+    s: PerLink,
+    rates: PerLink,
+    references: PerLink,
+    accelerations: PerLink,
+    gravity: BaseGravity,
 ) -> Float[Array, "n 10 *#lanes"]:
     """The product Y_r^T s for the rigid links of a chain with ordinary joints."""
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
+from ..model.chain import Acceleration, Chain, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import checked, compiled
 from ..model.configuration import place
 from ..model.joints import Link
@@ -12,7 +12,7 @@ from ..spatial.components import add, rotate, sub, unstack, zeros
 from ..spatial.se3 import adjoint, pose_inverse
 from .composite_body import wrench_from
 from .coordinates import base_gravity, joint_accelerations, joint_rates
-from .engine.lanes import by_batch
+from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch
 from .engine.sweep import inward, outward, start_pose, walk
 from .kinematics import Reference, reference_poses
 from .newton_euler import accelerate, body_wrench, link_wrenches, transmit, wrench_columns
@@ -21,11 +21,11 @@ from .newton_euler import accelerate, body_wrench, link_wrenches, transmit, wren
 @compiled
 def joint_wrenches(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | None = None,
+    q: Position,
+    qd: Velocity,
+    qdd: Acceleration,
+    external_wrenches: Wrenches | None = None,
+    wrench_by_tip: Wrench | None = None,
     reference: Reference = "body",
 ) -> Float[Array, "n 6"]:
     """Wrenches F_i = (n_i, f_i) that each link's parent exerts on it through its joint, for a given motion, O(n) [N m, N].
@@ -62,11 +62,11 @@ def joint_wrenches(
 @by_batch(size=lambda chain: 100 + 20 * chain.n)
 def joint_loads(
     chain: Chain,
-    x: Float[Array, "n *#lanes"],
-    rates: Float[Array, "n *#lanes"],
-    accelerations: Float[Array, "n *#lanes"],
+    x: PerLink,
+    rates: PerLink,
+    accelerations: PerLink,
     base: Float[Array, "9 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
+    wrenches: LinkWrenches | None,
 ) -> tuple[Float[Array, "n 6 *#lanes"], Float[Array, "n *#lanes"]]:
     """Wrench that each joint exerts on its link, in the link's frame, and its component along the joint's screw."""
 
@@ -94,11 +94,7 @@ def external(wrench, acting):
 
 @compiled
 def ground_reaction(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    chain: Chain, q: Position, qd: Velocity, qdd: Acceleration, external_wrenches: Wrenches | None = None
 ) -> Float[Array, "6"]:
     """Wrench F = (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
 
@@ -117,11 +113,11 @@ def ground_reaction(
 @by_batch
 def _ground_wrenches(
     chain: Chain,
-    x: Float[Array, "n *#lanes"],
-    rates: Float[Array, "n *#lanes"],
-    accelerations: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
+    x: PerLink,
+    rates: PerLink,
+    accelerations: PerLink,
+    gravity: BaseGravity,
+    wrenches: LinkWrenches | None,
 ) -> Float[Array, "6 n *#lanes"]:
     """The wrenches that the links' motions require, about the world's origin."""
     position, needed = world_wrenches(chain, x, rates, accelerations, gravity, wrenches)
@@ -147,7 +143,7 @@ def world_wrenches(chain: Chain, x: Array, rates: Array, accelerations: Array, g
 
 
 @checked
-def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""] = 0.0) -> Float[Array, "2"]:
+def zero_moment_point(wrench: Wrench, height: float | Float[Array, ""] = 0.0) -> Float[Array, "2"]:
     """Zero moment point (x, y) at z = height, about which the wrench has no horizontal moment (Vukobratovic) [m].
 
     For a wrench (n, f) [N m, N] about the world's origin, in world axes with z up, and a height [m]:

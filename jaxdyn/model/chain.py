@@ -20,6 +20,14 @@ from .._summary import Summary, lines, names
 from ..errors import ModelError
 from .joints import JOINT_TYPES, Free, Joint, Spherical
 
+# arguments of most functions: nq positions, and nv velocities, accelerations or forces (docs/conventions.md)
+Position = Float[Array, " nq"]
+Velocity = Float[Array, " nv"]
+Acceleration = Float[Array, " nv"]
+Force = Float[Array, " nv"]
+Wrench = Float[Array, "6"]
+Wrenches = Float[Array, "n 6"]  # one per link
+
 T = TypeVar("T")
 COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign function and of the Stribeck term [rad/s]
 

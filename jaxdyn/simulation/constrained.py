@@ -11,7 +11,7 @@ from ..dynamics import resistive_force
 from ..dynamics.constraints import Stabilisation, constrained_forward_dynamics, project_configuration, project_velocity
 from ..dynamics.prescribed import base_motion, hybrid_dynamics, moving_base_forward_dynamics
 from ..errors import ModelError
-from ..model.chain import Chain, layout
+from ..model.chain import Chain, Force, Position, Velocity, Wrenches, layout
 from ..model.compiled import compiled
 from ..model.mechanisms import Constraints, coordinate_columns
 from .integrate import Method, advance, promoted
@@ -22,11 +22,11 @@ from .rollouts import Controls, Motion, repeated
 def constrained_step(
     chain: Chain,
     constraints: Constraints,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    tau: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
+    tau: Force,
     dt: float | Float[Array, ""],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    external_wrenches: Wrenches | None = None,
     method: Method = "rk4",
     stabilisation: Stabilisation | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
@@ -62,8 +62,8 @@ def constrained_step(
 def constrained_rollout(
     chain: Chain,
     constraints: Constraints,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     controls: Controls,
     dt: float | Float[Array, ""],
     steps: int | None = None,
@@ -84,8 +84,8 @@ def constrained_rollout(
 def moving_base_rollout(
     chain: Chain,
     path: Callable[[Array], Array],
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     controls: Controls,
     dt: float | Float[Array, ""],
     steps: int | None = None,
@@ -116,8 +116,8 @@ def moving_base_rollout(
 def hybrid_rollout(
     chain: Chain,
     prescribed: Mapping[str | int, Callable[[Array], Array]],
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     controls: Controls,
     dt: float | Float[Array, ""],
     steps: int | None = None,

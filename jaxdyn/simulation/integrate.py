@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..dynamics import forward_dynamics, resistive_force
 from ..dynamics.coordinates import joint_rates
 from ..errors import ModelError
-from ..model.chain import Chain
+from ..model.chain import Chain, Force, Position, Velocity, Wrenches
 from ..model.compiled import compiled
 from ..model.configuration import integrate, motion_rate
 
@@ -21,11 +21,11 @@ Method = Literal["semi_implicit_euler", "explicit_euler", "rk4", "implicit_dampi
 @compiled
 def step(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    tau: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
+    tau: Force,
     dt: float | Float[Array, ""],
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    external_wrenches: Wrenches | None = None,
     method: Method = "semi_implicit_euler",
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state (q, qd) after a time step dt [s] under qdd = forward_dynamics(tau - resistive_force).
@@ -69,8 +69,8 @@ def step(
 
 def advance(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     dt: Float[Array, ""],
     acceleration: Callable[[Chain, Array, Array, float | Array], Array],
     method: str,
@@ -114,9 +114,7 @@ def promoted(chain: Chain, *vectors: Array) -> list[Array]:
     return [x.astype(dtype) for x in arrays]
 
 
-def with_implicit_friction(
-    chain: Chain, qd: Float[Array, " nv"], predicted: Float[Array, " nv"], dt: Float[Array, ""]
-) -> Chain:
+def with_implicit_friction(chain: Chain, qd: Velocity, predicted: Float[Array, " nv"], dt: Float[Array, ""]) -> Chain:
     """The robot with the armature dt D, where D >= 0 contains the slopes of the friction curves, for an implicit step."""
     friction = dataclasses.replace(chain.friction, offset=jnp.zeros_like(chain.friction.offset))
     before, after = joint_rates(chain, qd), joint_rates(chain, predicted)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics import forward_dynamics, resistive_force
 from ..errors import ControlError, ModelError
-from ..model.chain import Chain
+from ..model.chain import Chain, Position, Velocity, Wrenches
 from ..model.compiled import checked, compiled
 from ..model.configuration import integrate, normalise_configuration
 from .integrate import Method, promoted, step
@@ -29,13 +29,13 @@ Motion = tuple[Float[Array, "times nq"], Float[Array, "times nv"]]
 @compiled
 def rollout(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     controls: Controls,
     dt: float | Float[Array, ""],
     steps: int | None = None,
     method: Method = "semi_implicit_euler",
-    external_wrenches: Float[Array, "n 6"] | Float[Array, "steps n 6"] | None = None,
+    external_wrenches: Wrenches | Float[Array, "steps n 6"] | None = None,
     every: int = 1,
     checkpoint: int | None = None,
 ) -> Motion:
@@ -89,8 +89,8 @@ class ControlledMotion(NamedTuple):
 @functools.partial(compiled, error=ControlError)
 def controlled_rollout(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     controller: Controller,
     dt: float | Float[Array, ""],
     steps: int,
@@ -166,13 +166,13 @@ class AdaptiveRollout(NamedTuple):
 @checked
 def adaptive_rollout(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     controls: Float[Array, "intervals nv"] | Callable[[Array, Array, Array], Array],
     times: Float[Array, " times"],
     rtol: float | None = None,
     atol: float | None = None,
-    external_wrenches: Float[Array, "n 6"] | None = None,
+    external_wrenches: Wrenches | None = None,
     **options: Any,
 ) -> AdaptiveRollout:
     """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps and return the states at requested times.

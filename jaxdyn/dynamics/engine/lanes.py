@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec, auto_axes
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
 from ...model.chain import Chain
@@ -25,6 +25,11 @@ from .mode import Count, mode, traced_in, uses_kernels
 from .platform import by_platform
 
 Size = Callable[[Any], int]
+
+# arrays in the body of a function decorated with `by_batch`; those that all lanes share may lack the axis of the lanes
+PerLink = Float[Array, "n *#lanes"]
+LinkWrenches = Float[Array, "n 6 *#lanes"]
+BaseGravity = Float[Array, "3 *#lanes"]  # in the axes of the base
 
 # lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, and more exceed the L1 cache
 LANES = 64

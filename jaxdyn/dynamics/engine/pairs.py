@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from ...model.chain import Chain
 from ...model.tree import ancestor_mask
 from .kernel import blank_results
-from .lanes import spread_over_lanes
+from .lanes import PerLink, spread_over_lanes
 from .mode import mode
 
 
@@ -118,7 +118,7 @@ def spread_sides(
 
 
 def jacobian_by_column(
-    function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *#lanes"]
+    function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: PerLink
 ) -> Float[Array, "m n *#lanes"]:
     """The Jacobian of a function of one state in every lane, by forward-mode derivatives along unit vectors."""
     x = spread_over_lanes(x)

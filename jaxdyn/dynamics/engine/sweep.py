@@ -23,7 +23,7 @@ from ...model.tree import Walk, walk_of
 from ...spatial.components import add, cross, matmul, rotate, scale, sub, unrotate, zeros
 from ...spatial.so3 import sine_and_cosine
 from .kernel import kept
-from .lanes import lane_shape, scan_links
+from .lanes import PerLink, lane_shape, scan_links
 from .mode import mode
 
 Step = Callable[[Any, Link, Any], tuple[Any, ...]]
@@ -38,9 +38,7 @@ class Beside(NamedTuple):
     last: Any
 
 
-def outward(
-    chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = (), *, shares: bool = False
-) -> Any:
+def outward(chain: Chain, q: PerLink, step: Step, base: Any, xs: Any = (), *, shares: bool = False) -> Any:
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     The outputs are stacked over links. If `shares` is true, the step returns a third item, a tuple of values that
@@ -49,9 +47,7 @@ def outward(
     return _sweep(chain, q, step, base, xs, shares, reverse=False)
 
 
-def inward(
-    chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = (), *, shares: bool = False
-) -> Any:
+def inward(chain: Chain, q: PerLink, step: Step, zero: Any, xs: Any = (), *, shares: bool = False) -> Any:
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
     The sum is `zero` at a tip. If `zero` is a `Beside`, so are the children's values. `shares` is as for `outward`.
