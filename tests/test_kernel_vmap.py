@@ -13,10 +13,9 @@ from jax.sharding import AxisType, PartitionSpec
 
 import jaxdyn
 from helpers import mechanism_state, random_chain, random_mechanism, relative
-from jaxdyn import FallbackWarning, ModelError
+from jaxdyn import FallbackWarning, ModelError, source
 from jaxdyn.dynamics.engine.platform import by_platform
 from jaxdyn.parallel import kernel_vmap
-from jaxdyn.source import loops
 
 _kernel_parts = importlib.import_module("jaxdyn.parallel.kernels")
 
@@ -123,7 +122,7 @@ def test_sums_at_indices_in_single_precision_while_double_is_enabled():
 @pytest.fixture
 def loops_over_links(monkeypatch):
     """The kernels of large robots: links in a loop."""
-    monkeypatch.setattr(loops, "STRAIGHT", 0)
+    monkeypatch.setattr(source, "STRAIGHT", 0)
 
 
 @pytest.mark.usefixtures("loops_over_links")

@@ -14,7 +14,7 @@ import numpy as np
 from .._version import version_of
 from ..errors import DeploymentError, OutputError
 from ..io.files import write_whole
-from ..source.code import FUNCTIONS, PYTHON, C, Graph, Node, body, entries, trace
+from ..source import FUNCTIONS, PYTHON, C, Graph, Node, body, entries, trace
 
 MOST = 400_000  # maximum number of operations of a function
 
@@ -109,7 +109,7 @@ def _trace(given: SourceFunction) -> _Traced:
         raise DeploymentError(f"{given.name} cannot be traced: {error}") from error
     with jax.enable_x64(True):
         arguments = [_inputs(graph, name, shape) for name, shape in given.arguments.items()]
-        results = entries(graph, closed.jaxpr, closed.consts, arguments)
+        results = entries(graph, closed, arguments)
     if len(results) != len(given.results):
         raise DeploymentError(f"{given.name} returns {len(results)} arrays, but {len(given.results)} names are given")
     if len(graph.nodes) > MOST:

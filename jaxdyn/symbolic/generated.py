@@ -14,7 +14,7 @@ from ..dynamics.coriolis import coriolis_matrix
 from ..dynamics.newton_euler import gravity_force, inverse_dynamics
 from ..errors import ModelError
 from ..model.chain import Chain, with_leaves
-from ..source.code import PYTHON, C, Graph, Language, Node, Scalar, body, entries, trace, used
+from ..source import PYTHON, C, Graph, Language, Node, Scalar, body, entries, trace, used
 from .equations import Functions
 from .expressions import LEAVES, Leaves, expressions, number
 
@@ -73,7 +73,7 @@ class GeneratedEquations:
 
         closed = trace(term, [x.shape for x in (*leaves, *state)])
         with jax.enable_x64(True):
-            (result,) = entries(graph, closed.jaxpr, closed.consts, [*leaves, *state])
+            (result,) = entries(graph, closed, [*leaves, *state])
         return _Program(graph.nodes, result)
 
     @property
