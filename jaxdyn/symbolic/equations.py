@@ -4,10 +4,10 @@ The terms follow from the Jacobians of the links; `Equations.regressor` finds a 
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import sympy
 from sympy import Expr, ImmutableMatrix, Matrix, Symbol
 
@@ -18,6 +18,7 @@ from .expressions import (
     Leaves,
     Robot,
     expand,
+    expression,
     function_of,
     latex_of,
     merge,
@@ -29,7 +30,6 @@ from .expressions import (
 )
 
 Polynomial = dict[Any, Any]  # coefficients by monomial in the symbols
-Parts = dict[Any, Polynomial]  # polynomial coefficients by function of the state
 
 
 class RegressorFunctions(NamedTuple):
@@ -60,13 +60,9 @@ class SymbolicRegressor:
         Raises:
             ModelError: the backend is unknown. The functions raise this error if symbols are missing or unknown.
         """
-        states = (self.q, self.qd, self.qdd)
-        by_name = lambda found: tuple(sorted(found, key=lambda x: x.name))
-        known = by_name(self.Y.free_symbols - {x for state in states for x in state})
-        letters = by_name(self.theta.free_symbols)
         return RegressorFunctions(
-            function_of(self.Y, self.Y.shape, states, known, backend),
-            function_of(self.theta, (len(self.theta),), (), letters, backend),
+            function_of(self.Y, self.Y.shape, (self.q, self.qd, self.qdd), backend),
+            function_of(self.theta, (len(self.theta),), (), backend),
         )
 
     def __str__(self) -> str:
@@ -75,48 +71,16 @@ class SymbolicRegressor:
         return "\n".join([*lines, *(f"theta{j + 1} = {x}" for j, x in enumerate(self.theta.flat()))])
 
 
-def regressor_of(equations: "Equations", known: Sequence[str]) -> SymbolicRegressor:
-    """The regressor of the equations, as described in `Equations.regressor`."""
-    letters = tuple(x for x in equations.parameters if x.name not in known)
-    if not letters:
-        raise ModelError("the equations contain no unknown symbols; pass `leaves` with symbols to `derive`")
-    n = len(equations.q)
-    springs = equations.spring_force
-    inertia = {(i, j): _parts(equations.M[i, j], letters) for i in range(n) for j in range(i, n)}
-    forces = [_parts(equations.g[i], letters) for i in range(n)]
-    stretched = [_parts(springs[i], letters) for i in range(n)]
-    velocity = [_parts(x, letters) for x in equations.C * Matrix(equations.qd)]
-    basis = _Basis()
-    for parts in (*inertia.values(), *forces, *stretched):
-        for function in sorted(parts, key=lambda f: (sympy.count_ops(f), sympy.default_sort_key(f))):
-            basis.add(parts[function])
-    columns: list[list[Any]] = [[sympy.S.Zero] * len(basis.found) for _ in range(n)]
-    for i in range(n):
-        terms = [(velocity[i], sympy.S.One), (forces[i], sympy.S.One), (stretched[i], sympy.S.One)]
-        terms += [(inertia[min(i, j), max(i, j)], equations.qdd[j]) for j in range(n)]
-        for parts, factor in terms:
-            for function, polynomial in parts.items():
-                for k, share in enumerate(basis.shares(polynomial)):
-                    columns[i][k] += share * function * factor
-    return SymbolicRegressor(
-        equations.q,
-        equations.qd,
-        equations.qdd,
-        ImmutableMatrix(n, len(basis.found), lambda i, j: _joined(columns[i][j], equations.q)),
-        ImmutableMatrix([sympy.factor_terms(_expression(x)) for x in basis.found]),
-    )
-
-
-def _parts(x: Any, letters: Sequence[Symbol]) -> Parts:
-    """An entry as a sum of independent functions of the state, with polynomials in the symbols as coefficients."""
-    found: Parts = {}
+def _parts(x: Any, letters: Sequence[Symbol]) -> list[tuple[Any, Polynomial]]:
+    """An entry as a sum of independent functions of the state, the simplest first, with polynomials in the symbols."""
+    found: dict[Any, Polynomial] = {}
     for term in sympy.Add.make_args(expand(reduce(sympy.expand_trig(x)))):
         function, rest = term.as_independent(*letters, as_Add=False)
         number, function = function.as_independent(*function.free_symbols, as_Add=False)
         polynomial = found.setdefault(function, {})
         polynomial[rest] = polynomial.get(rest, sympy.S.Zero) + number
-    clean = {f: {m: c for m, c in polynomial.items() if c != 0} for f, polynomial in found.items()}
-    return {f: polynomial for f, polynomial in clean.items() if polynomial}
+    clean = [(f, {m: c for m, c in polynomial.items() if c != 0}) for f, polynomial in found.items()]
+    return sorted((x for x in clean if x[1]), key=lambda x: (sympy.count_ops(x[0]), sympy.default_sort_key(x[0])))
 
 
 def _joined(x: Any, q: Sequence[Symbol]) -> Any:
@@ -127,58 +91,22 @@ def _joined(x: Any, q: Sequence[Symbol]) -> Any:
     return min(tidy(joined), tidy(x), key=sympy.count_ops)
 
 
-def _expression(polynomial: Polynomial) -> Any:
-    return sympy.Add(*(c * m for m, c in polynomial.items()))
+def _independent(polynomials: Sequence[Polynomial]) -> tuple[list[Polynomial], Matrix]:
+    """The first independent polynomials, without numerical factors, and all polynomials as their linear combinations."""
+    monomials = dict.fromkeys(m for polynomial in polynomials for m in polynomial)
+    reduced, pivots = Matrix([[expression(p.get(m, 0)) for p in polynomials] for m in monomials]).rref(simplify=True)
+    factors = [_common_factor(list(polynomials[k].values())) for k in pivots]
+    found = [{m: c / factor for m, c in polynomials[k].items()} for k, factor in zip(pivots, factors, strict=True)]
+    return found, sympy.diag(*factors) * reduced[: len(pivots), :]
 
 
-class _Basis:
-    """Independent polynomials, in order of appearance."""
-
-    def __init__(self) -> None:
-        self.found: list[Polynomial] = []
-        self._rows: list[tuple[Any, Polynomial, list[Any]]] = []  # reduced: pivot, polynomial, coefficients in `found`
-
-    def add(self, polynomial: Polynomial) -> None:
-        """Add a polynomial, without numerical factors, unless it depends linearly on the polynomials already added."""
-        rest, shares = self._reduce(polynomial)
-        if not rest:
-            return
-        numbers = list(polynomial.values())
-        if all(c.is_Rational for c in numbers):
-            signs = [sympy.sign(c) for c in numbers]
-            factor = sympy.Rational(sympy.igcd(0, 0, *(c.p for c in numbers)), sympy.ilcm(1, *(c.q for c in numbers)))
-            content = factor * (sympy.sign(sum(signs)) or signs[0])
-        else:
-            content = numbers[0]
-        self.found.append({m: c / content for m, c in polynomial.items()})
-        pivot = min(rest, key=sympy.default_sort_key)
-        scale = rest[pivot]
-        # rest = polynomial - sum_k shares_k found_k is stored as a row with 1 at the pivot, with its coefficients in `found`
-        own = [-x / scale for x in shares] + [sympy.S.Zero] * (len(self.found) - 1 - len(shares)) + [content / scale]
-        self._rows.append((pivot, {m: sympy.nsimplify(c / scale) for m, c in rest.items()}, own))
-
-    def shares(self, polynomial: Polynomial) -> list[Any]:
-        """The coefficients of a polynomial as a linear combination of the polynomials in `found`."""
-        rest, shares = self._reduce(polynomial)
-        if rest:
-            raise ModelError(
-                f"the velocity terms contain the parameter {_expression(rest)}, which M and g do not contain"
-            )
-        return shares
-
-    def _reduce(self, polynomial: Polynomial) -> tuple[Polynomial, list[Any]]:
-        rest = dict(polynomial)
-        shares: list[Any] = [sympy.S.Zero] * len(self.found)
-        for pivot, row, own in self._rows:
-            factor = rest.get(pivot, sympy.S.Zero)
-            if factor == 0:
-                continue
-            for m, c in row.items():
-                rest[m] = sympy.expand(rest.get(m, sympy.S.Zero) - factor * c)
-            rest = {m: c for m, c in rest.items() if c != 0}
-            for k, x in enumerate(own):
-                shares[k] += factor * x
-        return rest, shares
+def _common_factor(numbers: Sequence[Any]) -> Any:
+    """The greatest common divisor of rational coefficients, with the sign of most of them; otherwise, the first coefficient."""
+    if not all(c.is_Rational for c in numbers):
+        return numbers[0]
+    signs = [sympy.sign(c) for c in numbers]
+    divisor = sympy.Rational(sympy.igcd(0, 0, *(c.p for c in numbers)), sympy.ilcm(1, *(c.q for c in numbers)))
+    return divisor * (sympy.sign(sum(signs)) or signs[0])
 
 
 class Functions(NamedTuple):
@@ -276,10 +204,26 @@ class Equations:
         Raises:
             ModelError: the equations contain no symbols other than the known ones.
         """
-        return regressor_of(self, known)
+        letters = tuple(x for x in self.parameters if x.name not in known)
+        if not letters:
+            raise ModelError("the equations contain no unknown symbols; pass `leaves` with symbols to `derive`")
+        n = len(self.q)
+        # the entries of M, g, k and C qd, with the rows of tau to which they contribute and their factors in these rows
+        entries = [(self.M[i, j], {i: self.qdd[j], j: self.qdd[i]}) for i in range(n) for j in range(i, n)]
+        for vector in (self.g, self.spring_force, self.C * Matrix(self.qd)):
+            entries += [(x, {i: sympy.S.One}) for i, x in enumerate(vector)]
+        terms = [(*part, rows) for x, rows in entries for part in _parts(x, letters)]
+        found, shares = _independent([polynomial for _, polynomial, _ in terms])
+        Y = sympy.zeros(n, len(found))
+        for k, (function, _, rows) in enumerate(terms):
+            for i, factor in rows.items():
+                Y[i, :] += function * factor * shares.col(k).T
+        theta = [sympy.factor_terms(sympy.Add(*(c * m for m, c in polynomial.items()))) for polynomial in found]
+        Y = ImmutableMatrix(Y.applyfunc(lambda x: _joined(x, self.q)))
+        return SymbolicRegressor(self.q, self.qd, self.qdd, Y, ImmutableMatrix(theta))
 
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> Functions:
-        """The functions `tau(q, qd, qdd)`, `M(q)`, `C(q, qd)` and `g(q)` of one state, as fields of a named tuple, in SI units.
+        """The functions `tau(q, qd, qdd)`, `M(q)`, `C(q, qd)` and `g(q)` of states, in a named tuple, in SI units.
 
         JAX functions support jit, vmap, and differentiation with respect to the state and the parameters, which are keyword
         arguments: `f.M(q, m1=1.0, l1=0.5)` for equations with the parameters m1 and l1. Their results have the dtype of q.
@@ -288,13 +232,13 @@ class Equations:
         Raises:
             ModelError: the backend is unknown. The returned functions raise ModelError if parameters are missing or unknown.
         """
-        states = (self.q, self.qd, self.qdd)
-        tau, shape = self.tau, (len(self.q),)
+        n, states = len(self.q), (self.q, self.qd, self.qdd)
+        terms = {"tau": (self.tau, (n,), 3), "M": (self.M, (n, n), 1), "C": (self.C, (n, n), 2), "g": (self.g, (n,), 1)}
         return Functions(
-            tau=function_of(tau, shape, states, self.parameters, backend),
-            M=function_of(self.M, 2 * shape, states[:1], self.parameters, backend),
-            C=function_of(self.C, 2 * shape, states[:2], self.parameters, backend),
-            g=function_of(self.g, shape, states[:1], self.parameters, backend),
+            **{
+                name: function_of(matrix, shape, states[:count], backend, self.parameters)
+                for name, (matrix, shape, count) in terms.items()
+            }
         )
 
     def latex(self, *, short: bool = True) -> str:
@@ -305,11 +249,7 @@ class Equations:
 
     def __str__(self) -> str:
         n = len(self.q)
-        at = (
-            (lambda *index: "".join(str(i + 1) for i in index))
-            if n < 10
-            else lambda *index: str([i + 1 for i in index])
-        )
+        at = lambda *index: "".join(str(i + 1) for i in index) if n < 10 else str([i + 1 for i in index])
         lines = [f"M{at(i, j)} = {self.M[i, j]}" for i in range(n) for j in range(i, n)]
         lines += [f"C{at(i, j)} = {self.C[i, j]}" for i in range(n) for j in range(n)]
         lines += [f"g{at(i)} = {self.g[i]}" for i in range(n)]
@@ -361,7 +301,8 @@ def derive(
     robot = robot_of(chain, leaves or {})
     q, qd, qdd = _coordinates(chain.nv, coordinates, robot.parameters)
     finish = tidy if simplify else expand
-    joints, rates = (q, qd) if chain.coupling is None else (_dummies("x", chain.n), _dummies("xd", chain.n))
+    dummies = lambda name: tuple(sympy.Dummy(f"{name}{i + 1}", real=True) for i in range(chain.n))
+    joints, rates = (q, qd) if chain.coupling is None else (dummies("x"), dummies("xd"))
     M, C, P = _sums(robot, chain.topology.parents, joints, rates)
     stretched = [
         k * (x - rest) ** 2 / 2 for k, x, rest in zip(robot.stiffness.flat(), joints, robot.rest.flat(), strict=True)
@@ -451,10 +392,6 @@ def _coordinates(n: int, names: Sequence[str] | None, parameters: set[Any]) -> l
     return [tuple(Symbol(name, real=True) for name in group) for group in stems]
 
 
-def _dummies(name: str, n: int) -> Symbols:
-    return tuple(sympy.Dummy(f"{name}{i + 1}", real=True) for i in range(n))
-
-
 def textbook_leaves(system: str, joints: int = 2) -> Leaves:
     """Leaves for `derive` that replace the numbers of a chain from `jaxdyn.textbook` with symbols.
 
@@ -478,105 +415,65 @@ def textbook_leaves(system: str, joints: int = 2) -> Leaves:
     Raises:
         ModelError: the system is unknown.
     """
-    if system == "pendulum":
-        return _pendulum(joints)
-    if system not in _SYSTEMS:
-        known = ", ".join(sorted((*_SYSTEMS, "pendulum")))
-        raise ModelError(f"unknown system {system!r}; the systems are {known}")
-    return _SYSTEMS[system]()
+    pendulum = {"bodies": _rods(joints, _DOWN), "translation": {(k, 2): f"-l{k}" for k in range(1, joints)}}
+    systems = {**_SYSTEMS, "pendulum": pendulum}
+    if system not in systems:
+        raise ModelError(f"unknown system {system!r}; the systems are {', '.join(sorted(systems))}")
+    given = _letters(systems[system])
+    bodies = [10 * [None] if body is None else _rod(*body) for body in given.pop("bodies")]
+    return {"inertia": bodies, "gravity": {given.pop("up", 2): -_letters("g")}, **given}
 
 
-class _Letters:
-    """Positive symbols as attributes."""
-
-    def __getattr__(self, name: str) -> Any:
-        return Symbol(name, positive=True)
-
-    def body(self, k: int) -> tuple[Any, Any, Any]:
-        """Mass, distance of the centre of mass, and moment of inertia of body k."""
-        return getattr(self, f"m{k}"), getattr(self, f"lc{k}"), getattr(self, f"i{k}")
+def _letters(x: Any) -> Any:
+    """Text as expressions of positive symbols, in dictionaries and lists of any depth."""
+    if isinstance(x, str):
+        return sympy.parse_expr(x, {name: Symbol(name, positive=True) for name in re.findall(r"[A-Za-z]\w*", x)})
+    if isinstance(x, dict):
+        return {key: _letters(value) for key, value in x.items()}
+    return [_letters(value) for value in x] if isinstance(x, list | tuple) else x
 
 
-_OF = _Letters()
+def _rod(mass: Any, distance: Any, moment: Any, along: Sequence[Any] = (1, 0, 0)) -> list[Expr]:
+    """The ten parameters of a slender body, as those of `slender_body` in `jaxdyn.textbook`."""
+    a = Matrix(along)
+    return ten_parameters(mass, list(distance * a), moment * (sympy.eye(3) - a * a.T / a.dot(a)))
 
 
-def _along_x(mass: Any, com: Any, moment: Any) -> list[Expr]:
-    return ten_parameters(mass, [com, 0, 0], [0, moment, moment])
+_DOWN = (0, 0, -1)
 
 
-def _down(mass: Any, com: Any, moment: Any) -> list[Expr]:
-    return ten_parameters(mass, [0, 0, -com], [moment, moment, 0])
+def _rods(count: int, *along: Sequence[Any]) -> list[Any]:
+    return [(f"m{k}", f"lc{k}", f"i{k}", *along) for k in range(1, count + 1)]
 
 
-def _planar(rows: Sequence[list[Expr]], translation: dict[tuple[int, int], Any]) -> Leaves:
-    return {"translation": translation, "inertia": list(rows), "gravity": {1: -_OF.g}}
-
-
-def _planar_elbow() -> Leaves:
-    return _planar([_along_x(*_OF.body(k)) for k in (1, 2)], {(1, 0): _OF.l1})
-
-
-def _remotely_driven_elbow() -> Leaves:
-    ratios = {(0, 0): _OF.r1, (1, 0): _OF.r2, (1, 1): _OF.r2}
-    return {**_planar_elbow(), "transmission.matrix": ratios, "transmission.rotor_inertia": [_OF.J1, _OF.J2]}
-
-
-def _five_bar() -> Leaves:
-    bodies = ((m, sign * lc, i) for (m, lc, i), sign in zip(map(_OF.body, range(1, 5)), (1, 1, 1, -1), strict=True))
-    return _planar([_along_x(*body) for body in bodies], {(2, 0): _OF.l2, (3, 0): _OF.l1})
-
-
-def _hanging(**more: Any) -> Leaves:
-    central = _OF.Jl - _OF.m * _OF.lc**2  # link_inertia is about the joint axis
-    return {"inertia": [_down(_OF.m, _OF.lc, central)], "gravity": {2: -_OF.g}, **more}
-
-
-def _elastic_link() -> Leaves:
-    motor = {"transmission.matrix": [[_OF.r, -_OF.r]], "transmission.rotor_inertia": [_OF.Jm]}
-    return {**_hanging(), "inertia": [*_hanging()["inertia"], 10 * [None]], **motor, "springs.stiffness": {1: _OF.k}}
-
-
-def _pendulum(joints: int) -> Leaves:
-    offsets = {(k, 2): -getattr(_OF, f"l{k}") for k in range(1, joints)}
-    rows = [_down(*_OF.body(k)) for k in range(1, joints + 1)]
-    return {"translation": offsets, "inertia": rows, "gravity": {2: -_OF.g}}
-
-
-def _pendulum_3dof() -> Leaves:
-    rows = [10 * [None], _down(*_OF.body(1)), _down(*_OF.body(2))]
-    return {"translation": {(2, 2): -_OF.l1}, "inertia": rows, "gravity": {2: -_OF.g}}
-
-
-def _coupled_wrist() -> Leaves:
-    rows = []
-    for m, d, sign in ((_OF.m1, _OF.d1, -1), (_OF.m2, _OF.d2, 1), (_OF.m3, _OF.d3, 1)):
-        along: Any = np.array([sympy.Rational(1, 10), 0, sign], object)
-        across: Any = sympy.eye(3) - sympy.Matrix(np.outer(along, along)) / (along @ along)
-        rows.append(ten_parameters(m, list(d * along), m * d**2 / 5 * across))
-    ratios = [[_OF.r4, 0, 0], [0, _OF.r5, 0], [0, _OF.r6, _OF.r6]]
-    motors = {"transmission.matrix": ratios, "transmission.rotor_inertia": [_OF.J4, _OF.J5, _OF.J6]}
-    return {"inertia": rows, "gravity": {2: -_OF.g}, **motors}
-
-
-_SYSTEMS: dict[str, Callable[[], Leaves]] = {
-    "cartesian_two_link": lambda: {
-        "inertia": [ten_parameters(m, [0, 0, 0]) for m in (_OF.m1, _OF.m2)],
-        "gravity": {2: -_OF.g},
+_ELBOW = {"bodies": _rods(2), "translation": {(1, 0): "l1"}, "up": 1}
+_LINK = {"bodies": [("m", "lc", "Jl - m*lc**2", _DOWN)]}  # link_inertia is about the joint axis
+# Leaves by system, as text. `bodies`: mass, distance of the centre of mass, moment of inertia and direction of each link, or
+# None if the numbers of the chain remain; `up`: the axis against gravity, by default z.
+_SYSTEMS: dict[str, dict[str, Any]] = {
+    "cartesian_two_link": {"bodies": [("m1", 0, 0), ("m2", 0, 0)]},
+    "coupled_wrist": {
+        "bodies": [(f"m{k}", f"d{k}", f"m{k}*d{k}**2/5", ("1/10", 0, s)) for k, s in ((1, -1), (2, 1), (3, 1))],
+        "transmission.matrix": [["r4", 0, 0], [0, "r5", 0], [0, "r6", "r6"]],
+        "transmission.rotor_inertia": ["J4", "J5", "J6"],
     },
-    "coupled_wrist": _coupled_wrist,
-    "elastic_link": _elastic_link,
-    "five_bar": _five_bar,
-    "four_bar": lambda: _planar([_along_x(*_OF.body(k)) for k in range(1, 5)], {(1, 0): _OF.l1, (3, 0): _OF.l3}),
-    "geared_link": lambda: _hanging(**{"transmission.matrix": [[_OF.r]], "transmission.rotor_inertia": [_OF.Jm]}),
-    "pendulum_3dof": _pendulum_3dof,
-    "planar_2r_point_masses": lambda: _planar(
-        [_along_x(_OF.m1, _OF.l1, 0), _along_x(_OF.m2, _OF.l2, 0)], {(1, 0): _OF.l1}
-    ),
-    "planar_elbow": _planar_elbow,
-    "remotely_driven_elbow": _remotely_driven_elbow,
-    "single_link": lambda: _hanging(armature=[_OF.r**2 * _OF.Jm]),
-    "spherical_rrp": lambda: {
-        "inertia": [10 * [None], _along_x(*_OF.body(1)), _along_x(_OF.m2, 0, _OF.i2)],
-        "gravity": {2: -_OF.g},
+    "elastic_link": {
+        "bodies": [*_LINK["bodies"], None],
+        "transmission.matrix": [["r", "-r"]],
+        "transmission.rotor_inertia": ["Jm"],
+        "springs.stiffness": {1: "k"},
     },
+    "five_bar": {"bodies": [*_rods(3), ("m4", "-lc4", "i4")], "translation": {(2, 0): "l2", (3, 0): "l1"}, "up": 1},
+    "four_bar": {"bodies": _rods(4), "translation": {(1, 0): "l1", (3, 0): "l3"}, "up": 1},
+    "geared_link": {**_LINK, "transmission.matrix": [["r"]], "transmission.rotor_inertia": ["Jm"]},
+    "pendulum_3dof": {"bodies": [None, *_rods(2, _DOWN)], "translation": {(2, 2): "-l1"}},
+    "planar_2r_point_masses": {**_ELBOW, "bodies": [("m1", "l1", 0), ("m2", "l2", 0)]},
+    "planar_elbow": _ELBOW,
+    "remotely_driven_elbow": {
+        **_ELBOW,
+        "transmission.matrix": {(0, 0): "r1", (1, 0): "r2", (1, 1): "r2"},
+        "transmission.rotor_inertia": ["J1", "J2"],
+    },
+    "single_link": {**_LINK, "armature": ["r**2*Jm"]},
+    "spherical_rrp": {"bodies": [None, ("m1", "lc1", "i1"), ("m2", 0, "i2")]},
 }

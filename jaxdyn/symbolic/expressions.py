@@ -23,37 +23,55 @@ from ..spatial import components
 from ..spatial.host import inertia_tensor
 
 
+def array_module(backend: str) -> Any:
+    """`jax.numpy` or `numpy`, by the name that users pass."""
+    if backend not in ("jax", "numpy"):
+        raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
+    return jnp if backend == "jax" else np
+
+
+def on_arrays(
+    evaluate: Callable[..., Any], sizes: Sequence[int], parameters: Sequence[str], shape: tuple[int, ...], xp: Any
+) -> Callable[..., Any]:
+    """A function of state arrays, or batches of them, and of parameters; `evaluate` maps lists of scalars to all entries."""
+
+    def function(*states: Any, **values: Any) -> Any:
+        missing, unknown = set(parameters) - set(values), set(values) - set(parameters)
+        if missing or unknown:
+            what = "missing" if missing else "not among the parameters of the equations"
+            known = f"the parameters are {', '.join(parameters) or 'none'}"
+            raise ModelError(f"{', '.join(sorted(missing or unknown))}: {what}; {known}")
+        arrays = [xp.asarray(x) for x in states]
+        if [x.shape[-1:] for x in arrays] != [(size,) for size in sizes]:
+            raise ModelError(
+                f"the function requires {len(sizes)} state arrays of {list(sizes)} numbers, not of the shapes "
+                f"{[x.shape for x in arrays]}"
+            )
+        batch, dtype = (arrays[0].shape[:-1] if arrays else ()), xp.result_type(*arrays[:1], 0.0)
+        found = evaluate(
+            *([x[..., i] for i in range(x.shape[-1])] for x in arrays), [values[name] for name in parameters]
+        )
+        entries = [xp.broadcast_to(xp.asarray(x, dtype), batch) for x in found]
+        return xp.stack(entries, axis=-1).reshape(*batch, *shape)
+
+    return function
+
+
 def function_of(
     matrix: ImmutableMatrix,
     shape: tuple[int, ...],
     states: tuple[tuple[Symbol, ...], ...],
-    parameters: tuple[Symbol, ...],
     backend: str,
+    parameters: Sequence[Symbol] | None = None,
 ) -> Callable[..., Any]:
-    """A function of state and parameters that returns the entries of a matrix as an array."""
-    if backend not in ("jax", "numpy"):
-        raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
+    """A function of state and parameters (by default, those of the matrix) that returns the entries of a matrix."""
+    if parameters is None:
+        free: Any = matrix.free_symbols - {x for state in states for x in state}
+        parameters = sorted(free, key=lambda x: x.name)
+    xp = array_module(backend)
     entries = [sympy.N(x, 17) for x in matrix]  # roots and pi become numbers that do not affect the dtype
-    symbols = [x for state in states for x in state]
-    evaluate = sympy.lambdify([*symbols, *parameters], entries, modules=backend, cse=True)
-    names = [x.name for x in parameters]
-    xp: Any = jnp if backend == "jax" else np
-
-    def function(*arguments: Any, **values: Any) -> Any:
-        if set(values) != set(names):
-            wrong = sorted(set(names) - set(values)) or sorted(set(values) - set(names))
-            what = "missing" if set(names) - set(values) else "not among the parameters of the equations"
-            raise ModelError(f"{', '.join(wrong)}: {what}; the parameters are {', '.join(names) or 'none'}")
-        if len(arguments) != len(states):
-            raise TypeError(f"the function requires {len(states)} state arrays, not {len(arguments)}")
-        arrays = [xp.asarray(x) for x in arguments]
-        if any(x.shape != (len(state),) for x, state in zip(arrays, states, strict=True)):
-            raise ModelError(f"the state has shapes {[x.shape for x in arrays]}, but there are {len(states[0])} joints")
-        dtype = xp.result_type(*arrays[:1], 0.0)
-        found = evaluate(*(x[i] for x in arrays for i in range(x.shape[0])), *(values[name] for name in names))
-        return xp.stack([xp.asarray(x, dtype) for x in found]).reshape(shape)
-
-    return function
+    evaluate = sympy.lambdify([*states, parameters], entries, modules=backend, cse=True)
+    return on_arrays(evaluate, [len(state) for state in states], [x.name for x in parameters], shape, xp)
 
 
 # largest denominator of an exact constant; larger ones indicate measured numbers, which are printed as decimals
@@ -413,25 +431,15 @@ class _Short(LatexPrinter):
 
     def __init__(self, q: tuple[Symbol, ...], settings: dict):
         super().__init__(settings)
-        self._numbers = {x: str(i + 1) for i, x in enumerate(q)}
+        self._numbers = {x: i + 1 for i, x in enumerate(q)}
 
-    def _print_cos(self, expr: Any, exp: str | None = None) -> str:
-        return self._short("c", expr, exp)
-
-    def _print_sin(self, expr: Any, exp: str | None = None) -> str:
-        return self._short("s", expr, exp)
-
-    def _short(self, letter: str, expr: Any, exp: str | None) -> str:
+    def _print_Function(self, expr: Any, exp: str | None = None) -> str:
         angles: Any = sympy.Add.make_args(expr.args[0])
-        if not all(x in self._numbers for x in angles):
-            return self._long(expr, exp)
-        numbers = sorted((self._numbers[x] for x in angles), key=int)
-        name = f"{letter}_{{{(',' if len(self._numbers) > 9 else '').join(numbers)}}}"
+        if not isinstance(expr, (cos, sin)) or any(x not in self._numbers for x in angles):
+            return super()._print_Function(expr, exp)
+        numbers = [str(i) for i in sorted(self._numbers[x] for x in angles)]
+        name = f"{expr.func.__name__[0]}_{{{(',' if len(self._numbers) > 9 else '').join(numbers)}}}"
         return name if exp is None else f"{name}^{{{exp}}}"
-
-    def _long(self, expr: Any, exp: str | None) -> str:
-        name = rf"\{expr.func.__name__}" + ("" if exp is None else f"^{{{exp}}}")
-        return rf"{name}{{\left({self._print(expr.args[0])} \right)}}"
 
 
 def latex_of(
