@@ -14,7 +14,7 @@ from jax.sharding import AxisType, PartitionSpec
 import jaxdyn
 from helpers import mechanism_state, random_chain, random_mechanism, relative
 from jaxdyn import FallbackWarning, ModelError, source
-from jaxdyn.dynamics.engine.platform import by_platform
+from jaxdyn.dynamics.engine.kernel import by_platform
 from jaxdyn.parallel import kernel_vmap
 
 _kernel_parts = importlib.import_module("jaxdyn.parallel.kernels")

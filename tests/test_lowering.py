@@ -11,8 +11,8 @@ import pytest
 import jaxdyn
 from helpers import random_chain, random_mechanism, random_state, relative
 from jaxdyn.dynamics.engine import lanes as lowering
-from jaxdyn.dynamics.engine.mode import traced_in
-from jaxdyn.dynamics.engine.small_matrices import product
+from jaxdyn.dynamics.engine.kernel import traced_in
+from jaxdyn.dynamics.engine.matrices import product
 from jaxdyn.model.chain import with_leaves
 
 CHAIN = random_chain(3)

@@ -24,8 +24,8 @@ from helpers import (
     relative,
 )
 from jaxdyn.dynamics import coordinates
-from jaxdyn.model.chain import with_leaves
-from jaxdyn.model.tree import ancestor_mask, walk_of
+from jaxdyn.dynamics.engine.sweep import walk_of
+from jaxdyn.model.chain import ancestor_mask, with_leaves
 from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 
 KINDS = {

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once, random_chain
-from jaxdyn.dynamics.engine.small_matrices import matrix_times, product, row_times
+from jaxdyn.dynamics.engine.matrices import matrix_times, product, row_times
 from jaxdyn.trajectory import (
     LinearQuadratic,
     local_model as shooting_model,

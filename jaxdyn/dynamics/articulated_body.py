@@ -14,7 +14,6 @@ from ..errors import ModelError
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..model.joints import Link
 from ..spatial.components import (
     Mat,
     Sym,
@@ -38,9 +37,9 @@ from ..spatial.components import (
 )
 from .composite_body import mass_matrix_solve
 from .coordinates import base_gravity, link_wrenches, rate_terms
+from .engine.kernel import uses_definitions
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch, sparse_jvp
-from .engine.mode import uses_definitions
-from .engine.sweep import inward, outward
+from .engine.sweep import Link, inward, outward
 from .newton_euler import bias_force, body_wrench, inverse_dynamics, wrench_columns
 
 

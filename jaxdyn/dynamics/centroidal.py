@@ -7,16 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain, Position, Velocity
+from ..model.chain import Chain, Position, Velocity, ancestor_mask
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..model.joints import Link, carried_masses
-from ..model.tree import ancestor_mask
 from ..spatial.components import add, move_wrench, zeros
-from .composite_body import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
+from .composite_body import Masses, Momenta, carried_masses, carried_wrench, composite_momenta, wrench_at
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .engine.lanes import PerLink, by_batch
-from .engine.sweep import carry_twist, outward, start_pose, walk
+from .engine.sweep import Link, carry_twist, outward, start_pose, walk
 from .kinematics import link_poses
 from .wrenches import world_wrenches
 

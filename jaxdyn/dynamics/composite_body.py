@@ -7,6 +7,7 @@ carried: the *pivot*, the origin of the last link before the robot branches (the
 link of a serial chain.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -15,18 +16,16 @@ import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain, Position
+from ..model.chain import Chain, Position, ancestor_mask
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..model.joints import Link, carried_masses
-from ..model.tree import trunks_of
 from ..spatial.components import add, cross, dot, rotate, scale, sub, sym_apply, sym_congruence, zeros
 from . import rnea
 from .coordinates import generalised_inertia
+from .engine.kernel import defined_by
 from .engine.lanes import PerLink, by_batch, sparse_jvp, spread_over_lanes
-from .engine.mode import defined_by
-from .engine.pairs import Pairs, entries_size, jacobian_by_column, over_pairs, pairs_of, spread
-from .engine.sweep import Beside, hop, inward, outward, start_pose
+from .engine.matrices import Pairs, entries_size, jacobian_by_column, over_pairs, pairs_of, spread
+from .engine.sweep import Beside, Link, hop, inward, is_known, outward, start_pose
 from .newton_euler import newton_euler
 
 Masses = Float[np.ndarray | Array, "n *#lanes"]
@@ -82,6 +81,33 @@ def link_mass_matrix(chain: Chain, x: PerLink) -> Float[Array, "n n *#lanes"]:
     """Mass matrix of the rigid links, without armature, of a chain with ordinary joints."""
     zero, still = jnp.zeros_like(x, jnp.result_type(x, chain.inertia)), jnp.zeros_like(chain.gravity)
     return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
+
+
+def carried_masses(
+    parents: tuple[int, ...], inertia: Float[np.ndarray | Array, "n 10 *lanes"]
+) -> Float[np.ndarray | Array, "n *lanes"]:
+    """Mass of every link and all links that it carries; like `link_rows`, computed with NumPy if it is concrete."""
+    carries, mass = ancestor_mask(parents), inertia[:, 0]
+    if is_known(inertia):
+        return carries @ np.asarray(inertia)[:, 0]
+    return jnp.where(carries.reshape(*carries.shape, *(1,) * (mass.ndim - 1)), mass, 0).sum(1)
+
+
+class Trunks(NamedTuple):
+    """The links before a robot branches, except the last one of each trunk (`before`), and those outside trunks (`beyond`)."""
+
+    before: np.ndarray
+    beyond: np.ndarray
+
+
+@functools.lru_cache(maxsize=256)
+def trunks_of(parents: tuple[int, ...]) -> Trunks:
+    """Return the `Trunks` of a tree whose parents are given as in `Topology`."""
+    single = np.bincount(np.array(parents, int) + 1, minlength=len(parents) + 1)[1:] == 1
+    beyond = np.zeros(len(parents), bool)
+    for i, p in enumerate(parents):
+        beyond[i] = p >= 0 and (beyond[p] or not single[p])
+    return Trunks(single & ~beyond, beyond)
 
 
 class Momenta(NamedTuple):

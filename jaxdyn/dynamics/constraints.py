@@ -14,10 +14,9 @@ from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from ..errors import ModelError
-from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrenches, frame_index, layout
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrenches, ancestor_mask, frame_index, layout
 from ..model.compiled import compiled
 from ..model.configuration import difference, integrate, place
-from ..model.joints import Link
 from ..model.mechanisms import (
     Constraint,
     Constraints,
@@ -27,7 +26,6 @@ from ..model.mechanisms import (
     coordinate_columns,
     listed,
 )
-from ..model.tree import ancestor_mask
 from ..spatial.components import cross, sub, zeros
 from ..spatial.se3 import pose
 from ..spatial.so3 import rotation_exp, rotation_log, skew
@@ -35,7 +33,7 @@ from .composite_body import crba
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .coriolis import coriolis_matrix
 from .engine.lanes import sparse_jvp
-from .engine.sweep import carry_twist, outward, start_pose, walk_finely
+from .engine.sweep import Link, carry_twist, outward, start_pose, walk_finely
 from .kinematics import Placements, placements, screws_at
 from .newton_euler import accelerate, bias_force, gravity_force, inverse_dynamics
 from .operational_space_dynamics import pseudo_inverse, rank_tolerance

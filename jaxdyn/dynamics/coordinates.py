@@ -22,7 +22,7 @@ def joint_rates(chain: Chain, v: Velocity) -> Float[Array, " n"]:
 
 def joint_accelerations(chain: Chain, v: Velocity, a: Float[Array, " nv"]) -> Float[Array, " n"]:
     """Accelerations S (a - g(v)) of the links' joints."""
-    return joint_rates(chain, a - rate_terms(chain, v))
+    return joint_rates(chain, a - rate_terms(chain, v) if chain.topology.has_curved_joints else a)
 
 
 @any_axis_types

@@ -12,11 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Acceleration, Chain, Position, Velocity, Wrench, is_ordinary
+from ..model.chain import Acceleration, Chain, Position, Velocity, Wrench, ancestor_mask, is_ordinary
 from ..model.compiled import compiled
 from ..model.configuration import integrate, place
-from ..model.joints import Link
-from ..model.tree import ancestor_mask
 from ..spatial.components import add, cross, dot, scale, unrotate, zeros
 from ..spatial.inertia import inertial_parameters_to_com, spatial_inertia
 from ..spatial.se3 import adjoint, pose_inverse, twist_cross
@@ -41,10 +39,10 @@ from .coordinates import (
     times_rate_matrix,
 )
 from .derivatives import coriolis_turn, coriolis_wrench, moved_system, twist_bracket, velocity_moments
+from .engine.kernel import defined_by
 from .engine.lanes import PerLink, by_batch
-from .engine.mode import defined_by
-from .engine.pairs import entries_size, over_pairs, pairs_of, spread, spread_sides
-from .engine.sweep import Beside, inward, outward
+from .engine.matrices import entries_size, over_pairs, pairs_of, spread, spread_sides
+from .engine.sweep import Beside, Link, inward, outward
 from .kinematics import forward_kinematics, link_poses
 
 

@@ -34,7 +34,7 @@ from .._jax_compat import SymbolicZero
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches, is_ordinary, layout
 from ..model.compiled import compiled
 from ..model.configuration import integrate, place
-from ..model.joints import Link, Spherical
+from ..model.joints import Spherical
 from ..spatial.components import (
     add,
     cross,
@@ -71,11 +71,10 @@ from .coordinates import (
     joint_rates,
     link_wrenches,
 )
+from .engine.kernel import mode, uses_definitions
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch, is_zero, sparse_jvp, spread_over_lanes
-from .engine.mode import mode, uses_definitions
-from .engine.pairs import entries_size, jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
-from .engine.small_matrices import matrix_times
-from .engine.sweep import Beside, inward, outward, start_pose
+from .engine.matrices import entries_size, jacobian_by_column, matrix_times, over_pairs, pairs_of, spread, spread_sides
+from .engine.sweep import Beside, Link, inward, outward, start_pose
 from .newton_euler import inverse_dynamics, link_inverse_dynamics, newton_euler, wrench_columns
 from .regressors import regressor
 

@@ -7,7 +7,6 @@ from jaxtyping import Array, Float
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..model.joints import Link
 from ..spatial.components import dot, zeros
 from .centroidal import first_moment
 from .composite_body import carried_wrench, mass_matrix_solve
@@ -20,7 +19,7 @@ from .coordinates import (
     rate_terms,
     rotor_torques,
 )
-from .engine.sweep import carry_twist, outward
+from .engine.sweep import Link, carry_twist, outward
 from .friction import spring_energy, spring_force
 from .newton_euler import link_inverse_dynamics
 

@@ -10,16 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..model.chain import Acceleration, Chain, Position, Velocity, frame_index
+from ..model.chain import Acceleration, Chain, Position, Velocity, ancestor_mask, frame_index
 from ..model.compiled import compiled
 from ..model.configuration import integrate, place
-from ..model.joints import Link
-from ..model.tree import ancestor_mask
 from ..spatial.components import zeros
 from ..spatial.se3 import adjoint
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .engine.lanes import PerLink, by_batch
-from .engine.sweep import carry_twist, outward, start_pose, walk, walk_finely
+from .engine.sweep import Link, carry_twist, outward, start_pose, walk, walk_finely
 from .newton_euler import accelerate
 
 

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..model.joints import Link
 from ..spatial.components import add, cross, dot, move_wrench, scale, sub, sym_apply, unrotate, unstack, zeros
 from . import rnea
 from .coordinates import (
@@ -21,9 +20,9 @@ from .coordinates import (
     link_wrenches,
     rotor_torques,
 )
+from .engine.kernel import defined_by
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch
-from .engine.mode import defined_by
-from .engine.sweep import inward, outward
+from .engine.sweep import Link, inward, outward
 
 
 @compiled

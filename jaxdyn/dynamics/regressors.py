@@ -17,14 +17,13 @@ from ..errors import ModelError
 from ..model.chain import Acceleration, Chain, Position, Velocity
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..model.joints import Link
 from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
 from . import rnea
 from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates
+from .engine.kernel import defined_by
 from .engine.lanes import BaseGravity, PerLink, by_batch
-from .engine.mode import defined_by
-from .engine.pairs import entries_size, over_pairs, pairs_of, spread
-from .engine.sweep import carry_twist, outward, start_pose, walk
+from .engine.matrices import entries_size, over_pairs, pairs_of, spread
+from .engine.sweep import Link, carry_twist, outward, start_pose, walk
 from .newton_euler import accelerate
 from .passivity import by_reference, reference_motion
 

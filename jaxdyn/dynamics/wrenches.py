@@ -7,13 +7,12 @@ from jaxtyping import Array, Float
 from ..model.chain import Acceleration, Chain, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import checked, compiled
 from ..model.configuration import place
-from ..model.joints import Link
 from ..spatial.components import add, rotate, sub, unstack, zeros
 from ..spatial.se3 import adjoint, pose_inverse
 from .composite_body import wrench_from
 from .coordinates import base_gravity, joint_accelerations, joint_rates
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch
-from .engine.sweep import inward, outward, start_pose, walk
+from .engine.sweep import Link, inward, outward, start_pose, walk
 from .kinematics import Reference, reference_poses
 from .newton_euler import accelerate, body_wrench, link_wrenches, transmit, wrench_columns
 

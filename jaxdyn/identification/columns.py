@@ -33,8 +33,7 @@ from ..dynamics.regressors import (
     row_groups,
 )
 from ..errors import IdentificationError
-from ..model.chain import Chain, Topology, driven_joints, is_ordinary, with_bodies, with_leaves
-from ..model.tree import ancestor_mask
+from ..model.chain import Chain, Topology, ancestor_mask, driven_joints, is_ordinary, with_bodies, with_leaves
 
 INERTIAL_NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
 DRIVE_NAMES = {"armature": "Ia", "viscous": "fv", "coulomb": "fc", "offset": "off"}

@@ -483,6 +483,15 @@ def turning_joints(chain: Chain) -> Bool[np.ndarray, " n"]:
     return np.any(np.asarray(chain.screw)[:, :3] != 0, axis=1)
 
 
+def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
+    """Boolean matrix in which entry (i, j) is True if link i is link j itself or an ancestor of link j."""
+    mask = np.eye(len(parents), dtype=bool)
+    for j, p in enumerate(parents):
+        if p >= 0:
+            mask[:, j] |= mask[:, p]
+    return mask
+
+
 def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
     """Mask of links that are bodies: all except the massless links before the last link of a curved joint."""
     found = np.ones(len(topology.parents), bool)

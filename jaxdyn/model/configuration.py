@@ -20,10 +20,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import ModelError
-from .chain import Chain, Topology, is_ordinary, layout
+from .chain import Chain, Topology, ancestor_mask, is_ordinary, layout
 from .compiled import any_axis_types, check_quaternions, compiled
 from .joints import Joint
-from .tree import ancestor_mask
 
 
 def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n"]]:

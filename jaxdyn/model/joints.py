@@ -1,37 +1,21 @@
-"""Joints: their coordinates, and the pose of a link at its joint position.
+"""Joints and their coordinates.
 
 Every link moves by one screw joint. A joint with several degrees of freedom consists of several links without mass
 between them; its type is a class in `JOINT_TYPES`, and a `curved` type also needs a chart and a name in the model
 files.
-
-The pose of a link is given by one formula for revolute, prismatic and helical joints. Let A = (w, v) be the joint screw
-in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. The pose T(q) = M exp([A] q)
-(Lynch & Park 2017, sec. 3.3.3) has the rotation and position
-
-    R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d,
-    b = R_0 [w],  c = -R_0 [w]^2,  a = R_0 - c,
-    p_a = p_0 + R_0 r - a r,  p_b = -b r,  p_c = -c r,  p_d = R_0 (v + w x r).
-
-Here r = w x v is the offset of the axis from the origin. Prismatic joints have w = 0.
 """
 
 import dataclasses
-import functools
-from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._jax_compat import Tracer
-from ..spatial import components
-from ..spatial.components import Mat, add, cross
 from ..spatial.se3 import pose, pose_exp, pose_inverse, pose_log, twist_cross
 from ..spatial.so3 import quaternion_exp, quaternion_log, quaternion_multiply, quaternion_to_rotation, skew
-from .tree import ancestor_mask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,80 +241,3 @@ JOINT_TYPES: dict[str, type[Joint]] = {cls.kind: cls for cls in (Spherical, Free
 
 def _are_zero(*values: Any) -> bool:
     return all(np.abs(x).max() <= 1e-12 for x in values)
-
-
-COEFFICIENTS = 39
-LONG = 256  # number of links above which `link_rows` returns separate arrays
-
-
-class Link(NamedTuple):
-    """A link as used in one step of a sweep: pose in the parent link at q, joint screw and ten inertial parameters."""
-
-    rotation: Mat
-    translation: tuple[Array, ...]
-    screw: tuple[Array, ...]
-    inertia: tuple[Array, ...]
-
-
-def link_rows(
-    rotation: Float[ArrayLike, "n 3 3 *#lanes"],
-    translation: Float[ArrayLike, "n 3 *#lanes"],
-    screw: Float[ArrayLike, "n 6 *#lanes"],
-    inertia: Float[ArrayLike, "n 10 *#lanes"],
-) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *#lanes"], ...]:
-    """Constants of all links, in 55 columns (separate arrays if large): pose coefficients, screw, inertial parameters."""
-    leaves = rotation, translation, screw, inertia
-    return _rows(np, *map(np.asarray, leaves)) if all(map(_is_known, leaves)) else _rows(jnp, *leaves)
-
-
-def carried_masses(
-    parents: tuple[int, ...], inertia: Float[np.ndarray | Array, "n 10 *lanes"]
-) -> Float[np.ndarray | Array, "n *lanes"]:
-    """Mass of every link and all links that it carries; like `link_rows`, computed with NumPy if it is concrete."""
-    carries, mass = ancestor_mask(parents), inertia[:, 0]
-    if _is_known(inertia):
-        return carries @ np.asarray(inertia)[:, 0]
-    return jnp.where(carries.reshape(*carries.shape, *(1,) * (mass.ndim - 1)), mass, 0).sum(1)
-
-
-def _is_known(x: ArrayLike) -> bool:
-    """True if the values are concrete and available to this process."""
-    return not isinstance(x, Tracer) and (not isinstance(x, Array) or x.is_fully_addressable or x.is_fully_replicated)
-
-
-def _rows(xp: ModuleType, *leaves: Any) -> Any:
-    laned = any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
-    if laned:  # add an axis of length 1 to a leaf that is shared by all lanes
-        leaves = tuple(x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
-    placement, translation, screw, inertia = leaves
-    n = len(screw)
-    w, v = (tuple(screw[:, i + k] for i in range(3)) for k in (0, 3))
-    columns = functools.partial(xp.stack, axis=1)
-    k = columns(components.skew(w, xp.zeros_like(w[0])))
-    k = k.reshape(k.shape[0], 3, 3, *k.shape[2:])
-    b = _apply(placement, k)
-    c = -_apply(b, k)
-    a = placement - c
-    offset = cross(w, v)
-    r, along = columns(offset)[:, :, None], columns(add(v, cross(w, offset)))[:, :, None]
-    moved, turned, drawn, turned_back = (_apply(m, x)[:, :, 0] for m, x in ((placement, r), (a, r), (b, r), (c, r)))
-    poses = (x.reshape(n, 9, *x.shape[3:]) for x in (a, b, c))
-    pitch = _apply(placement, along)[:, :, 0]
-    blocks = [*poses, translation + moved - turned, -drawn, -turned_back, pitch, screw, inertia]
-    if not laned and n <= LONG:
-        return xp.concatenate(blocks, axis=1)
-    return tuple(x[:, i] for x in blocks for i in range(x.shape[1]))
-
-
-def _apply(a: Any, b: Any) -> Any:
-    """Multiply the matrices A (n, i, j, *lanes) and B (n, j, k, *lanes) by elementwise products, which XLA can fuse."""
-    first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
-    return first + second + third
-
-
-def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
-    """Evaluate a link at joint position q, with its sine and cosine, from its row of `link_rows`."""
-    x = [row[i] for i in range(COEFFICIENTS + 16)]
-    rotation = tuple(x[i] + sin * x[9 + i] + cos * x[18 + i] for i in range(9))
-    translation = tuple(x[27 + i] + sin * x[30 + i] + cos * x[33 + i] + q * x[36 + i] for i in range(3))
-    return Link(rotation, translation, tuple(x[39:45]), tuple(x[45:55]))

@@ -35,8 +35,8 @@ from .._jax_compat import (
     primitive_transposes,
     register_lowering,
 )
+from ..dynamics.engine.kernel import by_platform
 from ..dynamics.engine.lanes import filled
-from ..dynamics.engine.platform import by_platform
 from ..errors import DeploymentError, FallbackWarning, warn
 from ..source import Loop, LoopGraph, Memory, Node, Scalar, Store, cost, entries, live_items
 from .sharded import Axes, count_rows, mapped_leaves, of_leaves

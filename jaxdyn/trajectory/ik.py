@@ -22,13 +22,11 @@ from ..dynamics import frame_pose, jacobian
 from ..dynamics.composite_body import positive_inverse
 from ..dynamics.coordinates import joints_of
 from ..dynamics.engine.lanes import by_batch, lane_shape, sparse_jvp, spread_over_lanes
-from ..dynamics.engine.sweep import outward, start_pose, walk
+from ..dynamics.engine.sweep import Link, outward, start_pose, walk
 from ..errors import TrajectoryError
-from ..model.chain import Chain, frame_index, is_ordinary, layout
+from ..model.chain import Chain, ancestor_mask, frame_index, is_ordinary, layout
 from ..model.compiled import checked, compiled
 from ..model.configuration import difference, integrate, neutral_configuration, place
-from ..model.joints import Link
-from ..model.tree import ancestor_mask
 from ..spatial.components import Mat, Vec, add, cross, dot, matmul, rotate, scale, sub, unstack
 from ..spatial.so3 import rotation_log
 from .problem import Status, status_message

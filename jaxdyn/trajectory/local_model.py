@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 from ..dynamics import forward_dynamics_derivatives, friction_force, resistive_force
 from ..dynamics.derivatives import slopes_of_accelerations
 from ..dynamics.engine.lanes import by_batch
-from ..dynamics.engine.small_matrices import by_row, row_times
+from ..dynamics.engine.matrices import by_row, row_times
 from ..model.chain import Chain, is_ordinary
 from ..model.configuration import difference, integrate
 from .constraints import Constraint

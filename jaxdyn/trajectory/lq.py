@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..dynamics.engine.lanes import is_for_launches, loop_by_batch
-from ..dynamics.engine.small_matrices import by_row, mask_like, matrix_times, product, row_times, size_of_products
+from ..dynamics.engine.matrices import by_row, mask_like, matrix_times, product, row_times, size_of_products
 from ..model.compiled import checked
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from ..dynamics.articulated_body import articulated_body
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.engine.lanes import in_groups, loop_by_batch, sparse_jvp
-from ..dynamics.engine.small_matrices import SMALL, matrix_times
+from ..dynamics.engine.matrices import SMALL, matrix_times
 from ..dynamics.friction import resistive_force_by_lane
 from ..errors import TrajectoryError
 from ..model.chain import is_ordinary

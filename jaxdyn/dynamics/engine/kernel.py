@@ -1,7 +1,12 @@
-"""Compilation of a function to one CPU kernel: a call that XLA neither inlines nor splits.
+"""How a function runs: its mode, one CPU kernel, and one form for each platform.
 
-XLA uses such calls for small loops (`SmallWhileLoopHoistingPass`) and compiles the called computation to one LLVM
-function. It makes these demands on the computation (jaxlib 0.10.2), each of which tests/test_xla_limits.py reproduces:
+JAX calls a function long after the caller has gone: from the rules of `vmap` and `jvp`, inside `scan`, or when a
+program is lowered for a platform. The `Mode` of a function is therefore kept in one context variable, which is set
+around a trace (`traced_in`).
+
+A kernel is a call that XLA neither inlines nor splits. XLA uses such calls for small loops
+(`SmallWhileLoopHoistingPass`) and compiles the called computation to one LLVM function. It makes these demands on the
+computation (jaxlib 0.10.2), each of which tests/test_xla_limits.py reproduces:
 
 1. Every buffer that is addressed must be in a table, or XLA aborts (`EmitGlobalBufferPointer`). `GetAllSlices` enters
    operands of instructions and results of instructions other than parameters, but `HandleParameter` addresses all
@@ -29,6 +34,10 @@ Later versions of XLA outline straight-line instructions, exclude tokens, and wi
 (openxla/xla#48001).
 """
 
+import contextvars
+import dataclasses
+import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,8 +45,76 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._jax_compat import dce_jaxpr, eval_jaxpr, set_xla_metadata
-from .mode import traced_in, uses_kernels
+from ..._jax_compat import (
+    Primitive,
+    dce_jaxpr,
+    eval_jaxpr,
+    instantiate_zeros,
+    lower_fun,
+    primitive_batchers,
+    primitive_jvps,
+    register_lowering,
+    set_xla_metadata,
+)
+
+Count = Any  # number of states: an int, or a symbolic size under `jax.export`
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """How a function is run."""
+
+    # trailing shape of all arrays, () for one state or (count,) for a batch, in the body of a function decorated with
+    # `by_batch`; None outside
+    lanes: tuple[Count, ...] | None = None
+    in_kernel: bool = False  # the function becomes one CPU kernel
+    unroll: int | None = None  # longest loop over links that other platforms than the CPU unroll; None on the CPU
+
+
+_PLAIN = Mode()
+_MODE: contextvars.ContextVar[Mode] = contextvars.ContextVar("mode", default=_PLAIN)
+
+
+def mode() -> Mode:
+    """How the function that is being traced will run."""
+    return _MODE.get()
+
+
+def traced_in(function: Callable, **changes: Any) -> Callable:
+    """The function, with `changes` of the mode while it is traced."""
+
+    def traced(*variables: Any) -> Any:
+        token = _MODE.set(dataclasses.replace(mode(), **changes))
+        try:
+            return function(*variables)
+        finally:
+            _MODE.reset(token)
+
+    return traced
+
+
+def uses_definitions() -> bool:
+    """True if `JAXDYN_DEFINITIONS=1`: dynamics are computed by the definitions in `rnea`, without kernels."""
+    return os.environ.get("JAXDYN_DEFINITIONS", "0") == "1"
+
+
+def uses_kernels() -> bool:
+    """True unless `JAXDYN_KERNELS=0` or `JAXDYN_DEFINITIONS=1`."""
+    return os.environ.get("JAXDYN_KERNELS", "1") != "0" and not uses_definitions()
+
+
+def defined_by(definition: Callable) -> Callable:
+    """Decorator: the function below computes the same values as `definition`, which replaces it if `uses_definitions`."""
+
+    def decorate(fast: Callable) -> Any:
+        @functools.wraps(fast)  # which copies attributes, too, such as `defjvp`
+        def chosen(*arguments: Any, **named: Any) -> Any:
+            return (definition if uses_definitions() else fast)(*arguments, **named)
+
+        return chosen
+
+    return decorate
+
 
 # maximum number of values that one operation of a kernel reads and writes (400 KB): see point 3
 LARGEST = 50_000
@@ -80,6 +157,9 @@ def _entry(x: Array, lanes: int | None) -> Array:
     return jnp.moveaxis(x, lanes, -1).reshape(-1, x.shape[lanes])[0].astype(float)
 
 
+# workarounds for XLA and LLVM
+
+
 def kept(carry: tuple[Array, ...], q: Array, results: Any) -> Any:
     """The results of a loop, made dependent on the values that it carried last."""
     # XLA would compute a value that a step uses in several results once for each, but it computes what a loop carries
@@ -100,3 +180,76 @@ def compilable_lanes(lanes: int, most: int, variables: Sequence[Any]) -> int:
     # forward dynamics needs more than 23 GB, and 0.5 GB with 7 or 16 lanes (jaxlib 0.10.2)
     single = any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
     return lanes if lanes != 8 or not single else 16 if most >= 16 else 7
+
+
+# Functions that have one form for the CPU and another for other platforms. Unlike `jax.lax.platform_dependent`, they
+# trace the other form only when a program is lowered for another platform.
+
+_by_platform_p = Primitive("by_platform")
+_by_platform_p.multiple_results = True
+
+
+def by_platform(
+    cpu: Callable, default: Callable, *arguments: Any, each: tuple[Callable, tuple[bool, ...]] | None = None
+) -> Any:
+    """Evaluate cpu(*arguments) in programs for the CPU, and default(*arguments) in programs for other platforms.
+
+    Neither function may capture traced arrays. Derivatives are computed in forward mode. For a batch, `each` is the
+    function of one state and the mask of the arguments with a batch axis (`parallel.kernel_vmap`).
+    """
+    variables, structure = jax.tree.flatten(arguments)
+    mesh = jax.sharding.get_abstract_mesh()
+
+    def flat(function):
+        return lambda *variables: function(*jax.tree.unflatten(structure, variables))
+
+    def other(*variables):
+        with jax.sharding.use_abstract_mesh(mesh):
+            return jax.tree.leaves(flat(default)(*variables))
+
+    jaxpr, shapes = jax.make_jaxpr(flat(cpu), return_shape=True)(*variables)
+    out = _by_platform_p.bind(*variables, cpu=jaxpr, default=other, each=each)
+    return jax.tree.unflatten(jax.tree.structure(shapes), out)
+
+
+def _evaluated(jaxpr) -> Callable[..., list]:
+    return lambda *variables: eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *variables)
+
+
+@_by_platform_p.def_effectful_abstract_eval
+def _(*_, cpu, **__):
+    return cpu.out_avals, cpu.effects
+
+
+@_by_platform_p.def_impl
+def _(*variables, cpu, default, each):
+    del each
+    on_cpu = all(device.platform == "cpu" for x in variables for device in jnp.asarray(x).devices())
+    return (_evaluated(cpu) if on_cpu else default)(*variables)
+
+
+def _batched(variables, dims, *, cpu, default, each):
+    del each
+    in_axes = tuple(dims)
+    out = by_platform(jax.vmap(_evaluated(cpu), in_axes), jax.vmap(default, in_axes), *variables)
+    return out, [0] * len(out)
+
+
+def _jvp(primals, tangents, *, cpu, default, each):
+    def pushed(function):
+        return lambda primals, tangents: jax.jvp(function, primals, tangents)[1]
+
+    # values and derivatives are computed separately, so that values are not batched when only the tangents are batched
+    out = _by_platform_p.bind(*primals, cpu=cpu, default=default, each=each)
+    tangents = tuple(instantiate_zeros(t) for t in tangents)
+    return out, by_platform(pushed(_evaluated(cpu)), pushed(default), tuple(primals), tangents)
+
+
+primitive_batchers[_by_platform_p] = _batched
+primitive_jvps[_by_platform_p] = _jvp
+register_lowering(
+    _by_platform_p,
+    lambda ctx, *x, cpu, **_: lower_fun(_evaluated(cpu), multiple_results=True)(ctx, *x),
+    platform="cpu",
+)
+register_lowering(_by_platform_p, lambda ctx, *x, default, **_: lower_fun(default, multiple_results=True)(ctx, *x))

@@ -20,9 +20,7 @@ from jaxtyping import Array, Float
 
 from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
 from ...model.chain import Chain
-from .kernel import LARGEST, as_kernel, compilable_lanes
-from .mode import Count, mode, traced_in, uses_kernels
-from .platform import by_platform
+from .kernel import LARGEST, Count, as_kernel, by_platform, compilable_lanes, mode, traced_in, uses_kernels
 
 Size = Callable[[Any], int]
 

@@ -3,28 +3,211 @@
 An algorithm passes a small step function, which processes one link, with every component as a separate scalar. It is
 the body of one scan, unrolled for short sweeps on a GPU (`scan_links`), which carries only the values that the next
 link needs. In a tree, every link either follows its parent or starts a new branch, and the scan also carries the state
-of every branch point from which branches remain to be visited (`tree.Walk`). Only this module depends on the robot's
+of every branch point from which branches remain to be visited (`Walk`). Only this module depends on the robot's
 topology.
+
+The pose of a link is given by one formula for revolute, prismatic and helical joints. Let A = (w, v) be the joint screw
+in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. The pose T(q) = M exp([A] q)
+(Lynch & Park 2017, sec. 3.3.3) has the rotation and position
+
+    R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d,
+    b = R_0 [w],  c = -R_0 [w]^2,  a = R_0 - c,
+    p_a = p_0 + R_0 r - a r,  p_b = -b r,  p_c = -c r,  p_d = R_0 (v + w x r).
+
+Here r = w x v is the offset of the axis from the origin. Prismatic joints have w = 0.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
 
-from ..._jax_compat import eval_jaxpr
+from ..._jax_compat import Tracer, eval_jaxpr
 from ...errors import ModelError
 from ...model.chain import Chain
-from ...model.joints import Link, link_at, link_rows
-from ...model.tree import Walk, walk_of
-from ...spatial.components import add, cross, matmul, rotate, scale, sub, unrotate, zeros
+from ...spatial import components
+from ...spatial.components import Mat, add, cross, matmul, rotate, scale, sub, unrotate, zeros
 from ...spatial.so3 import sine_and_cosine
-from .kernel import kept
+from .kernel import kept, mode
 from .lanes import PerLink, lane_shape, scan_links
-from .mode import mode
+
+# the links of a chain, and the order in which a sweep visits them
+
+COEFFICIENTS = 39
+LONG = 256  # number of links above which `link_rows` returns separate arrays
+
+
+class Link(NamedTuple):
+    """A link as used in one step of a sweep: pose in the parent link at q, joint screw and ten inertial parameters."""
+
+    rotation: Mat
+    translation: tuple[Array, ...]
+    screw: tuple[Array, ...]
+    inertia: tuple[Array, ...]
+
+
+def link_rows(
+    rotation: Float[ArrayLike, "n 3 3 *#lanes"],
+    translation: Float[ArrayLike, "n 3 *#lanes"],
+    screw: Float[ArrayLike, "n 6 *#lanes"],
+    inertia: Float[ArrayLike, "n 10 *#lanes"],
+) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *#lanes"], ...]:
+    """Constants of all links, in 55 columns (separate arrays if large): pose coefficients, screw, inertial parameters."""
+    leaves = rotation, translation, screw, inertia
+    return _rows(np, *map(np.asarray, leaves)) if all(map(is_known, leaves)) else _rows(jnp, *leaves)
+
+
+def is_known(x: ArrayLike) -> bool:
+    """True if the values are concrete and available to this process."""
+    return not isinstance(x, Tracer) and (not isinstance(x, Array) or x.is_fully_addressable or x.is_fully_replicated)
+
+
+def _rows(xp: ModuleType, *leaves: Any) -> Any:
+    laned = any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
+    if laned:  # add an axis of length 1 to a leaf that is shared by all lanes
+        leaves = tuple(x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
+    placement, translation, screw, inertia = leaves
+    n = len(screw)
+    w, v = (tuple(screw[:, i + k] for i in range(3)) for k in (0, 3))
+    columns = functools.partial(xp.stack, axis=1)
+    k = columns(components.skew(w, xp.zeros_like(w[0])))
+    k = k.reshape(k.shape[0], 3, 3, *k.shape[2:])
+    b = _apply(placement, k)
+    c = -_apply(b, k)
+    a = placement - c
+    offset = cross(w, v)
+    r, along = columns(offset)[:, :, None], columns(add(v, cross(w, offset)))[:, :, None]
+    moved, turned, drawn, turned_back = (_apply(m, x)[:, :, 0] for m, x in ((placement, r), (a, r), (b, r), (c, r)))
+    poses = (x.reshape(n, 9, *x.shape[3:]) for x in (a, b, c))
+    pitch = _apply(placement, along)[:, :, 0]
+    blocks = [*poses, translation + moved - turned, -drawn, -turned_back, pitch, screw, inertia]
+    if not laned and n <= LONG:
+        return xp.concatenate(blocks, axis=1)
+    return tuple(x[:, i] for x in blocks for i in range(x.shape[1]))
+
+
+def _apply(a: Any, b: Any) -> Any:
+    """Multiply the matrices A (n, i, j, *lanes) and B (n, j, k, *lanes) by elementwise products, which XLA can fuse."""
+    first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
+    return first + second + third
+
+
+def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
+    """Evaluate a link at joint position q, with its sine and cosine, from its row of `link_rows`."""
+    x = [row[i] for i in range(COEFFICIENTS + 16)]
+    rotation = tuple(x[i] + sin * x[9 + i] + cos * x[18 + i] for i in range(9))
+    translation = tuple(x[27 + i] + sin * x[30 + i] + cos * x[33 + i] + q * x[36 + i] for i in range(3))
+    return Link(rotation, translation, tuple(x[39:45]), tuple(x[45:55]))
+
+
+class Place(NamedTuple):
+    """The registers that each link of a walk reads (`source`) and writes (-1: none), and which links start at the base."""
+
+    source: np.ndarray
+    register: np.ndarray
+    from_base: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Walk:
+    """A depth-first order of a tree's links, with registers for the states of branching links.
+
+    A branching link keeps its state in a register until its last child is visited; registers are then reused, so few
+    are needed: one or two for a humanoid. Every step of a sweep reads before it writes.
+
+    Attributes:
+        order: the links in the order of the walk; None if this is 0, 1, 2, ...
+        back: position of each link in the walk; None if `order` is None.
+        parents: position of each link's parent in the walk (-1 for the base), in the order of the walk.
+    """
+
+    order: np.ndarray | None
+    back: np.ndarray | None
+    parents: tuple[int, ...]
+    registers: int
+    place: Place
+
+    @property
+    def is_serial(self) -> bool:
+        """True if every link's parent is the previous link."""
+        return not self.place.from_base.any() and not (self.place.source >= 0).any()
+
+    @property
+    def leaves_base(self) -> bool:
+        """True if more than one branch starts at the base."""
+        return bool(self.place.from_base.any())
+
+
+@functools.lru_cache(maxsize=256)
+def walk_of(parents: tuple[int, ...]) -> Walk:
+    """Return the `Walk` of a tree whose parents are given as in `Topology`."""
+    order = _preorder(parents)
+    back = [0] * len(order)
+    for position, link in enumerate(order):
+        back[link] = position
+    above = tuple(-1 if parents[link] < 0 else back[parents[link]] for link in order)
+    last_child = {p: i for i, p in enumerate(above)}  # for each link, its last child in the order of the walk
+    n = len(above)
+    source, register, from_base = np.full(n, -1, np.int32), np.full(n, -1, np.int32), np.zeros(n, bool)
+    free: list[int] = []
+    count = 0
+    for i, p in enumerate(above):
+        if i > 0 and p != i - 1:
+            if p < 0:
+                from_base[i] = True
+            else:
+                source[i] = register[p]
+                if last_child[p] == i:
+                    free.append(int(register[p]))
+        if last_child.get(i, i + 1) > i + 1:  # the link has a child that does not directly follow it
+            if not free:
+                free.append(count)
+                count += 1
+            register[i] = free.pop()
+    straight = order == list(range(n))
+    return Walk(
+        None if straight else np.array(order),
+        None if straight else np.array(back),
+        above,
+        count,
+        Place(source, register, from_base),
+    )
+
+
+def _preorder(parents: tuple[int, ...]) -> list[int]:
+    """Depth-first order; the branch that needs the most registers comes last where this saves registers."""
+    children: dict[int, list[int]] = {}
+    for link, parent in enumerate(parents):
+        children.setdefault(parent, []).append(link)
+    needs: dict[int, int] = {}
+
+    def held(link: int, branches: list[int]) -> int:
+        """Maximum number of registers in use at once below `link` if its branches are visited in the order `branches`."""
+        own = 1 if link >= 0 else 0  # the state of the base is always available
+        return max([own + needs[x] for x in branches[:-1]] + [needs[x] for x in branches[-1:]], default=0)
+
+    ordered: dict[int, list[int]] = {}
+    for link in sorted({-1, *range(len(parents))}, reverse=True):
+        branches = children.get(link, [])
+        sparing = sorted(branches, key=lambda x: needs[x])
+        better = held(link, sparing) < held(link, branches)
+        ordered[link] = sparing if better else branches
+        needs[link] = held(link, ordered[link])
+    order, waiting = [], ordered[-1][::-1]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += ordered[order[-1]][::-1]
+    return order
+
+
+# the sweeps
+
 
 Step = Callable[[Any, Link, Any], tuple[Any, ...]]
 
