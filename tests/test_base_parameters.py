@@ -31,7 +31,7 @@ from jaxdyn.identification.base import RANK_TOLERANCE, _select, impossible_links
 from jaxdyn.identification.factors import as_float64
 from jaxdyn.identification.prediction import SHORT, predict
 from jaxdyn.io import load_model, loads, save_model
-from jaxdyn.model.rounded import rounding_note
+from jaxdyn.model.build import rounding_note
 from jaxdyn.spatial import so3
 from regression import dense, known_arm, states
 

@@ -18,9 +18,8 @@ from jaxtyping import Array, Bool, Float
 from ..dynamics import inverse_dynamics, resistive_force
 from ..dynamics.regressors import DRIVE_LEAVES
 from ..errors import IdentificationError, ModelError
-from ..model.build import check_inertia, inertia_faults
+from ..model.build import check_inertia, inertia_faults, unrounded
 from ..model.chain import Chain, is_ordinary, layout, turning_joints, with_bodies, with_leaves
-from ..model.rounded import unrounded
 from ..spatial.inertia import (
     check_consistent,
     inertial_parameters_from_pseudo_inertia,

@@ -22,8 +22,7 @@ from scipy import linalg
 
 from ..errors import IdentificationError, ModelError
 from ..model.chain import Chain, with_bodies
-from ..spatial.host import pseudo_inertia_of, second_moment
-from ..spatial.inertia import check_consistent
+from ..spatial.inertia import check_consistent, pseudo_inertia
 from .base import BaseParameters, stacked
 from .columns import Columns
 from .consistency import (
@@ -603,7 +602,7 @@ def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBoun
 
 def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> float:
     """RMS distance of a link's mass from its ellipsoid's centre, in units of the semi-axes; at most 1 if the link fits in."""
-    second, h, m = second_moment(pi), pi[1:4], pi[0]
+    second, h, m = pseudo_inertia(pi)[:3, :3], pi[1:4], pi[0]
     c, r, s = bounds.centres[link], bounds.rotations[link], bounds.semi_axes[link]
     about = second - np.outer(c, h) - np.outer(h, c) + m * np.outer(c, c)
     return float(np.sqrt(max(np.trace(r @ np.diag(s**-2.0) @ r.T @ about) / m, 0.0)))
@@ -620,7 +619,7 @@ def _volume(pi: Float[np.ndarray, "10"]) -> float:
     m = pi[0]
     if not m > 0:
         return 0.0
-    squares = 5 / m * np.linalg.eigvalsh(second_moment(pi) - np.outer(pi[1:4], pi[1:4]) / m)
+    squares = 5 / m * np.linalg.eigvalsh(pseudo_inertia(pi)[:3, :3] - np.outer(pi[1:4], pi[1:4]) / m)
     return float(4 / 3 * np.pi * np.sqrt(max(np.prod(squares), 0.0))) if squares.min() > 0 else 0.0
 
 
@@ -691,11 +690,11 @@ def _thickened(
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
     """Lower bound on a link's density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised at `pi`."""
-    m, pseudo = pi[0], pseudo_inertia_of(pi)
+    m, pseudo = pi[0], pseudo_inertia(pi)
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
     row = np.zeros(p)
-    row[10 * link : 10 * link + 10] = [np.sum(pseudo_inertia_of(unit) * inverse) for unit in np.eye(10)]
+    row[10 * link : 10 * link + 10] = [np.sum(pseudo_inertia(unit) * inverse) for unit in np.eye(10)]
     row[10 * link] -= 6 / m
     return linear_inequalities(-row[None], np.array([2.0 + above]))
 

@@ -41,7 +41,7 @@ from .._jax_compat import process_allgather
 from ..errors import IdentificationError, OutputError
 from ..io.files import write_whole
 from ..model.chain import Chain, layout, with_bodies
-from ..spatial.host import packed, pseudo_inertia_of
+from ..spatial.inertia import inertial_parameters_from_pseudo_inertia, pseudo_inertia
 
 
 def check_identifiable(chain: Chain) -> None:
@@ -158,12 +158,8 @@ def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray
     change = np.eye(4)
     change[:3, :3] = turns[j].T @ MIRROR @ turns[i]
     change[:3, 3] = turns[j].T @ (MIRROR @ points[i] - points[j])
-    return np.stack([_ten(change @ pseudo_inertia_of(unit) @ change.T) for unit in np.eye(10)], axis=1)
-
-
-def _ten(pseudo: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10"]:
-    second = pseudo[:3, :3]
-    return packed(pseudo[3, 3], pseudo[:3, 3], np.trace(second) * np.eye(3) - second)
+    moved = (change @ pseudo_inertia(unit) @ change.T for unit in np.eye(10))
+    return np.stack([inertial_parameters_from_pseudo_inertia(x) for x in moved], axis=1)
 
 
 def link_placements(chain: Chain) -> tuple[Float[np.ndarray, "n 3 3"], Float[np.ndarray, "n 3"]]:

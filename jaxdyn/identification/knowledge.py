@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
-from ..spatial.host import pseudo_inertia_of
+from ..spatial.inertia import pseudo_inertia
 from .columns import Columns, prior_parameters
 from .factors import BlockFactors, mirrored_parameters
 
@@ -180,7 +180,7 @@ def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndar
             f"link {name!r} has no mass in the model, so its parameters cannot have a relative standard deviation: "
             "add an inertial, or identify the link"
         )
-    pseudo = pseudo_inertia_of(pi)
+    pseudo = pseudo_inertia(pi)
     centre = pi[1:4] / pi[0]
     moments, axes = np.linalg.eigh(pseudo[:3, :3] / pi[0] - np.outer(centre, centre))
     size = (
@@ -191,7 +191,7 @@ def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndar
     inverse = np.linalg.inv(np.sqrt(pi[0]) * root)  # inverse of any L with J0 = L L^T
     upper = np.triu_indices(4)
     weight = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0)) / (2 * s)
-    return np.stack([weight * (inverse @ pseudo_inertia_of(unit) @ inverse.T)[upper] for unit in np.eye(10)], axis=1)
+    return np.stack([weight * (inverse @ pseudo_inertia(unit) @ inverse.T)[upper] for unit in np.eye(10)], axis=1)
 
 
 def _others(kind: str, names: tuple[str, ...], chosen: Sequence[str] | None) -> list[int]:

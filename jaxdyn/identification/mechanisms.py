@@ -30,10 +30,10 @@ from ..io.files import write_whole
 from ..io.logs import Log, check_time, row_range
 from ..io.motion import coordinate_names
 from ..io.tables import Table, find_bad_rows, open_table
+from ..model.build import unrounded
 from ..model.chain import Chain, frame_index, layout
 from ..model.joints import Free
 from ..model.mechanisms import Constraint
-from ..model.rounded import unrounded
 from .base import RANK_TOLERANCE, BaseParameters, chosen_parameters
 from .columns import Columns
 from .factors import BLOCKS, BlockFactors, RowBlocks, as_float64, contiguous, triangle_of

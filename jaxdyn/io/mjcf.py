@@ -15,11 +15,11 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError, warn
-from ..model.build import build_chain
+from ..model.build import build_chain, meant_rotation, meant_unit, pose_of, with_unrounded, written_unit
 from ..model.chain import COULOMB_VELOCITY, Chain, Topology
 from ..model.joints import Free, Joint as OneDof, Spherical
-from ..model.rounded import meant_rotation, meant_unit, with_unrounded, written_unit
-from ..spatial.host import move_inertia, pose_of, rotation_about
+from ..spatial.inertia import transform_inertial_parameters
+from ..spatial.so3 import quaternion_to_rotation, rotation_about
 from .files import read_bytes
 from .urdf import fresh
 
@@ -250,7 +250,7 @@ def tree_of(model: Any, meant: bool = False) -> Tree:
         carrier.append(link)
         poses.append(pose)
         about = pose @ pose_matrix(model.body_ipos[b], model.body_iquat[b])
-        about_bodies.append((link, move_inertia(_about_com(model, b), about)))
+        about_bodies.append((link, transform_inertial_parameters(about, _about_com(model, b))))
     inertia = np.zeros((len(links), 10))
     for link, pi in about_bodies:
         if link >= 0:
@@ -300,13 +300,7 @@ def _about_com(model: Any, b: int) -> np.ndarray:
 
 def pose_matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
     """Compute the pose matrix (4, 4) of a position and a quaternion (w, x, y, z) of any nonzero length."""
-    w, x, y, z = np.asarray(quaternion) / np.linalg.norm(quaternion)
-    rotation = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return pose_of(rotation, position)
+    return pose_of(quaternion_to_rotation(np.asarray(quaternion, float)), position)
 
 
 def _check_places(model: Any) -> None:
@@ -502,8 +496,7 @@ def chain_of(
             allow_nonphysical=allow_nonphysical,
         )
         exact = tree_of(model, meant=True).links
-        places = np.array([link.placement for link in exact])
-        chain = with_unrounded(chain, places[:, :3, :3], places[:, :3, 3], np.array([link.screw for link in exact]))
+        chain = with_unrounded(chain, *(np.array([getattr(x, k) for x in exact]) for k in ("placement", "screw")))
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from None
     if without := [acting[key] for key in sorted(acting)] + left_out(model):

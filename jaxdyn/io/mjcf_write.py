@@ -17,9 +17,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
+from ..model.build import pose_of
 from ..model.chain import Chain, layout
 from ..model.joints import JOINT_TYPES
-from ..spatial.host import about_com, pose_of
+from ..spatial.inertia import inertial_parameters_to_com
+from ..spatial.so3 import rotation_to_quaternion
 from .files import write_whole
 from .urdf_write import arrays_of, check_consistent, written
 
@@ -245,7 +247,7 @@ def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
 
 def _check_mass(link: str, pi: np.ndarray) -> None:
     """Raise an error for a moving body that MuJoCo's compiler rejects."""
-    moments = np.linalg.eigvalsh(about_com(pi)[1])
+    moments = np.linalg.eigvalsh(inertial_parameters_to_com(pi)[2])
     if pi[0] < _LEAST or moments[0] < _LEAST:
         raise ModelError(
             f"link {link!r}: mass {pi[0]:g} kg and principal moments {', '.join(f'{x:.3g}' for x in moments)} kg m^2: MuJoCo "
@@ -261,7 +263,7 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
     for joint in body.joints:
         _write_joint(node, chain, arrays, joint)
     pi = arrays["inertia"][body.link]
-    com, inertia = about_com(pi)
+    _, com, inertia = inertial_parameters_to_com(pi)
     moments, axes = np.linalg.eigh(inertia)
     axes[:, 2] *= np.sign(np.linalg.det(axes))
     moments[2] = min(moments[2], moments[0] + moments[1])  # rounding can violate the triangle inequality of a flat body
@@ -270,7 +272,7 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
         ET.Element(
             "inertial",
             pos=_text(com, label),
-            quat=_text(_quaternion(axes), label),
+            quat=_text(rotation_to_quaternion(axes), label),
             mass=_text(pi[:1], label),
             diaginertia=_text(moments, label),
         )
@@ -330,21 +332,4 @@ def _place(node: ET.Element, pose: np.ndarray, label: str) -> None:
     if np.any(pose[:3, 3]):
         node.set("pos", _text(pose[:3, 3], label))
     if np.any(pose[:3, :3] != np.eye(3)):
-        node.set("quat", _text(_quaternion(pose[:3, :3]), label))
-
-
-def _quaternion(r: np.ndarray) -> np.ndarray:
-    """Quaternion (w, x, y, z) of a rotation matrix, computed from its largest component (Shepperd 1978)."""
-    trace = np.trace(r)
-    squares = np.array([trace, *np.diag(r)])
-    k = int(np.argmax(squares))
-    x, y, z = r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]
-    if k == 0:
-        q = np.array([1 + trace, x, y, z])
-    else:
-        i = k - 1
-        q = np.zeros(4)
-        q[0] = (x, y, z)[i]
-        q[1:] = r[i] + r[:, i]
-        q[k] = 1 + 2 * r[i, i] - trace
-    return q / np.linalg.norm(q)
+        node.set("quat", _text(rotation_to_quaternion(pose[:3, :3]), label))

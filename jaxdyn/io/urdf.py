@@ -16,21 +16,25 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError, ModelWarning, warn
-from ..model.build import EARTH, JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, check_sizes, inertia_faults
+from ..model.build import (
+    EARTH,
+    JOINT_LEAVES,
+    LARGEST,
+    SLIGHTLY,
+    build_chain,
+    check_sizes,
+    inertia_faults,
+    meant_angle,
+    meant_rotation,
+    meant_unit,
+    pose_of,
+    with_unrounded,
+)
 from ..model.chain import Chain, Coupling, Topology
 from ..model.drives import with_coupling
 from ..model.joints import Free, Planar
-from ..model.rounded import meant_angle, meant_rotation, meant_unit, rotation_from_quaternion, with_unrounded
-from ..spatial.host import (
-    adjoint,
-    inertia_tensor,
-    move_inertia,
-    pose_inverse,
-    pose_of,
-    rotation_about,
-    rotation_from_rpy,
-    skew,
-)
+from ..spatial.inertia import rotational_inertia, transform_inertial_parameters
+from ..spatial.so3 import quaternion_to_rotation, rotation_about, rpy_to_rotation
 from .files import Document, Node, attribute, fail, number, numbers, only_child, parse_xml
 
 MOMENTS = ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")
@@ -195,8 +199,8 @@ def chain_of(robot: Robot, options: Options) -> Chain:
         if layout.coupling is not None:
             chain = with_coupling(chain, layout.coupling.matrix, layout.coupling.offset, layout.coordinate_names)
             check_sizes(chain)
-        exact = arrange(robot.with_joints(_unrounded), options).arrays()
-        return with_unrounded(chain, exact["rotation"], exact["translation"], exact["screw"])
+        exact = arrange(robot.with_joints(_unrounded), options)
+        return with_unrounded(chain, exact.placements, exact.arrays()["screw"])
     except ModelError as error:
         raise ModelError(f"{robot.source}: {error}") from None
 
@@ -269,7 +273,7 @@ def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
     if np.abs(about_com).max() > LARGEST:
         raise fail(inertial, f"{label}: {np.abs(about_com).max():g} is implausible for a rigid body; check the units")
     fault = _fault(name, about_com, name in moved, mass_node, inertia_node)
-    return Link(name, move_inertia(about_com, origin_pose(inertial, label)), node, fault)
+    return Link(name, transform_inertial_parameters(origin_pose(inertial, label), about_com), node, fault)
 
 
 def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Fault | None:
@@ -373,10 +377,10 @@ def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:
         x, y, z, w = numbers(origin, "quat_xyzw", 4, label)
         if (length := np.linalg.norm([w, x, y, z])) < 1e-9:
             raise fail(origin, f"{label}: <origin> quat_xyzw is zero; specify a rotation (0 0 0 1 for none)")
-        turn = meant_rotation if meant else rotation_from_quaternion
+        turn = meant_rotation if meant else quaternion_to_rotation
         return pose_of(turn(np.array([w, x, y, z]) / length), position)
     rpy = np.array([meant_angle(x) if meant else x for x in numbers(origin, "rpy", 3, label, zero)])
-    return pose_of(rotation_from_rpy(np.cos(rpy), np.sin(rpy)), position)
+    return pose_of(rpy_to_rotation(rpy), position)
 
 
 def _check_xacro(node: Node) -> None:
@@ -597,7 +601,7 @@ def _fuse(robot: Robot, lock: Mapping[str, float], tip: str | None) -> Layout:
             continue
         i = index[carrier[name]]
         if i >= 0 and link.inertia is not None:
-            inertia[i] += move_inertia(link.inertia, pose[name])
+            inertia[i] += transform_inertial_parameters(pose[name], link.inertia)
         if i >= 0 and (link.inertia is not None or link.fault is not None):
             bodies[name] = i
         if name not in moving and name != robot.root:
@@ -716,19 +720,22 @@ def massless_motion(layout: Layout) -> list[str]:
 
 
 def _mass_matrix(layout: Layout) -> Float[np.ndarray, "n n"]:
-    """Mass matrix M = sum_i J_i^T G_i J_i, with the Jacobian J_i and spatial inertia G_i of each link in the link's frame."""
+    """Mass matrix M = sum_i J_i^T (G_i J_i), with the Jacobian J_i and the momenta G_i J_i of each link in its frame."""
     n = len(layout.joints)
     positions = np.random.default_rng(0).uniform(0.3, 1.2, n)
     jacobians, matrix = np.zeros((n, 6, n)), np.zeros((n, n))
     for i, (joint, parent) in enumerate(zip(layout.joints, layout.parents, strict=True)):
         moved = np.linalg.solve(joint.origin, joint.pose_at(positions[i]))
         if parent >= 0:
-            jacobians[i] = adjoint(pose_inverse(layout.placements[i] @ moved)) @ jacobians[parent]
+            t, (w, v) = layout.placements[i] @ moved, np.split(jacobians[parent], 2)
+            r, p = t[:3, :3], t[:3, 3:]
+            jacobians[i] = np.concatenate([r.T @ w, r.T @ (v - np.cross(p, w, axis=0))])
         jacobians[i, :, i] += joint.screw
-        pi = layout.inertia[i]
-        first = skew(pi[1:4])
-        spatial = np.block([[inertia_tensor(pi), first], [first.T, pi[0] * np.eye(3)]])
-        matrix += jacobians[i].T @ spatial @ jacobians[i]
+        pi, (w, v) = layout.inertia[i], np.split(jacobians[i], 2)
+        h = pi[1:4, None]
+        matrix += w.T @ (rotational_inertia(pi) @ w + np.cross(h, v, axis=0)) + v.T @ (
+            pi[0] * v - np.cross(h, w, axis=0)
+        )
     return matrix
 
 

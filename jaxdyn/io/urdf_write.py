@@ -16,10 +16,12 @@ from jaxtyping import Float
 from numpy.typing import DTypeLike
 
 from ..errors import ModelError
-from ..model.build import EARTH, JOINT_LEAVES, SLIGHTLY, inertia_faults
+from ..model.build import EARTH, JOINT_LEAVES, SLIGHTLY, inertia_faults, pose_of, rpy_of
 from ..model.chain import Chain, named_leaves
 from ..model.joints import Free, Spherical
-from ..spatial.host import Values, move_inertia, pose_of, rotation_from_rpy, rpy_of
+from ..spatial.components import Values
+from ..spatial.inertia import transform_inertial_parameters
+from ..spatial.so3 import rpy_to_rotation
 from .files import read_bytes, write_whole
 from .urdf import DRIVES, MOMENTS, Layout, Options, arrange, fresh, parse_robot
 
@@ -401,9 +403,9 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype
         return
     with np.errstate(all="ignore"):
         com = pi[1:4] / pi[0] if pi[0] != 0 else np.zeros(3)
-        about_com = move_inertia(pi, pose_of(translation=-com))
+        about_com = transform_inertial_parameters(pose_of(translation=-com), pi)
         about_com[1:4] = 0
-        error = np.abs(move_inertia(about_com, pose_of(translation=com)) - pi).max()
+        error = np.abs(transform_inertial_parameters(pose_of(translation=com), about_com) - pi).max()
     if np.all(np.isfinite(pi)) and not error <= 1e-9 * np.abs(pi).max():
         raise ModelError(
             f"link {name!r}: mass {pi[0]:g} kg with first moment {np.linalg.norm(pi[1:4]):g} kg m cannot be "
@@ -425,7 +427,7 @@ def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple
     """Centre of mass, and inertia about it, with the fewest digits that reproduce the inertial parameters in a dtype."""
 
     def moved(moments: np.ndarray, centre: np.ndarray) -> np.ndarray:
-        return move_inertia(np.array([pi[0], 0, 0, 0, *moments]), pose_of(translation=centre))
+        return transform_inertial_parameters(pose_of(translation=centre), np.array([pi[0], 0, 0, 0, *moments]))
 
     same = lambda back, part: np.array_equal(back[part].astype(dtype), pi[part].astype(dtype))
     first, second = slice(1, 4), slice(4, 10)
@@ -460,7 +462,7 @@ def set_gravity(robot: ET.Element, gravity: Float[np.ndarray, "3"]) -> None:
 def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:
     """Set xyz and rpy to numbers that reproduce the pose in a dtype."""
     r = pose[:3, :3]
-    same = lambda x: np.array_equal(rotation_from_rpy(np.cos(x), np.sin(x)).astype(dtype), r.astype(dtype))
+    same = lambda x: np.array_equal(rpy_to_rotation(x).astype(dtype), r.astype(dtype))
     origin.set("xyz", written(shortest(pose[:3, 3], dtype), f"the origin of {label}"))
     origin.set("rpy", written(fewest_digits(rpy_of(r), same), f"the rotation of {label}"))
 

@@ -1,9 +1,14 @@
 """Builders of chains: from arrays (`make_chain`, which all others use, and which rejects inconsistent models), from screw axes
 (the product of exponentials of Lynch & Park 2017), and from Denavit-Hartenberg tables, standard or modified.
+
+Numbers in a robot's description are often rounded. An arm whose axes are parallel has fewer base parameters than one whose
+axes differ by 4e-6 rad, as in a file with 1.5708 for pi/2. The geometry for which such angles and axes stand decides only
+the number of base parameters; torques are computed with the numbers in the file.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 import jax
@@ -12,15 +17,17 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError, warn
-from ..spatial.host import Values, adjoint, inertia_tensor, pose_inverse
+from ..spatial.components import Values
 from ..spatial.inertia import (
     inertial_parameters_from_com,
+    inertial_parameters_from_spatial,
     inertial_parameters_to_com,
+    rotational_inertia,
     transform_inertial_parameters,
 )
+from ..spatial.se3 import adjoint, pose_inverse
+from ..spatial.so3 import quaternion_to_rotation, rpy_to_rotation
 from .chain import (
-    COULOMB_VELOCITY,
-    STRIBECK_VELOCITY,
     Chain,
     Friction,
     JointLimits,
@@ -30,7 +37,6 @@ from .chain import (
     named_leaves,
 )
 from .compiled import checked
-from .rounded import meant_angle, with_unrounded
 
 EARTH = (0.0, 0.0, -9.81)
 LARGEST = 1e12  # larger values are implausible in any SI unit, and products of them overflow
@@ -38,20 +44,10 @@ LARGEST = 1e12  # larger values are implausible in any SI unit, and products of 
 SLIGHTLY = 0.15
 
 
+_PARTS = {"friction": Friction, "springs": Springs, "limits": JointLimits}
 # default leaves of a joint
-JOINT_LEAVES: dict[str, Any] = {
-    "armature": 0.0,
-    "friction.viscous": 0.0,
-    "friction.coulomb": 0.0,
-    "friction.coulomb_velocity": COULOMB_VELOCITY,
-    "friction.stribeck": 0.0,
-    "friction.stribeck_velocity": STRIBECK_VELOCITY,
-    "friction.offset": 0.0,
-    "springs.stiffness": 0.0,
-    "springs.rest_position": 0.0,
-    "limits.position": (-np.inf, np.inf),
-    "limits.velocity": np.inf,
-    "limits.effort": np.inf,
+JOINT_LEAVES: dict[str, Any] = {"armature": 0.0} | {
+    f"{part}.{field.name}": field.default for part, cls in _PARTS.items() for field in dataclasses.fields(cls)
 }
 _LINK_LEAVES = {"rotation": (3, 3), "translation": (3,), "screw": (6,), "inertia": (10,)}
 _POSITIVE = "armature", "friction.viscous", "friction.coulomb", "springs.stiffness", "friction.stribeck"
@@ -59,6 +55,17 @@ _WIDTHS = {
     "friction.coulomb_velocity": "the velocity v_c in the smoothed sign tanh(qd / v_c) of Coulomb friction",
     "friction.stribeck_velocity": "the velocity over which the break-away friction decays",
 }
+
+# Angles with two or three decimals are compared with multiples of 15 degrees, as every second number with two decimals is
+# within its rounding of a whole degree; with four decimals, one number in a hundred is, of half a degree.
+_COARSE, _FINE, _FINE_PLACES, _LEAST_PLACES = np.pi / 12, np.pi / 360, 4, 2
+_NEGLIGIBLE = 1e-10  # rounding that changes no rank (relative to the tolerance of ranks, 1e-9)
+_DECIMALS = 13  # of the exact geometry, so that it is the same in every file of a robot
+_FLOAT32 = 1e-6  # rounding of geometry in single precision
+_STEP = np.cos(np.arange(13) * np.pi / 24)
+# magnitudes of the components of axes and quaternions: cosines of multiples of 7.5 degrees, and their products, and
+# those of diagonals of cubes and tetrahedra
+_COMPONENTS = np.unique(np.concatenate([np.outer(_STEP, _STEP).ravel(), np.sqrt([1 / 3, 2 / 3])]).round(15))
 
 
 def make_chain(
@@ -104,10 +111,8 @@ def build_chain(
     links = _link_arrays(given)
     n = len(links["screw"])
     topology = Topology.serial(n) if topology is None else topology
-    if len(topology.parents) != n:
-        raise ModelError(
-            f"the topology has {len(topology.parents)} joints, but there are {n} screws; pass one screw per joint"
-        )
+    if (count := len(topology.parents)) != n:
+        raise ModelError(f"the topology has {count} joints, but there are {n} screws; pass one screw per joint")
     _normalise(links, topology)
     slight = {} if allow_nonphysical else _slight_faults(topology.link_names, links["inertia"])
     topology, poses = _with_frames(topology, frames or {})
@@ -140,30 +145,21 @@ def check_coordinates(chain: Chain) -> None:
     """Raise an error if a joint with several degrees of freedom, or the coupling, is invalid."""
     topology, n = chain.topology, chain.n
     screw, rotation, translation = (np.asarray(x) for x in (chain.screw, chain.rotation, chain.translation))
+    turned, moved = np.abs(rotation - np.eye(3)).max((1, 2)), np.abs(translation).max(1)
     for links, joint in topology.compound_links():
         first, rest = links.start, slice(links.start + 1, links.stop)
         name = topology.joint_names[first]
-        for what, right in (
-            ("screws", joint.has_screws(screw[links])),
-            ("placements", np.abs(rotation[rest] - np.eye(3)).max() <= 1e-12),
-            ("offsets", np.abs(translation[rest]).max() <= 1e-12),
-        ):
-            if not right:
-                raise ModelError(
-                    f"the {len(joint.parts)} joints starting with {name!r} do not form a {joint.kind} joint: wrong {what}"
-                )
-        moved = np.abs(rotation[first] - np.eye(3)).max() > 0 or bool(translation[first].any())
-        if joint.at_base and (topology.parents[first] >= 0 or moved):
-            raise ModelError(
-                f"the {joint.kind} joint {name!r} must be attached to the base, at its origin; its position defines the "
-                "placement"
-            )
+        wrong = "screws" * (not joint.has_screws(screw[links])) or "placements" * bool((turned[rest] > 1e-12).any())
+        if wrong := wrong or "offsets" * bool((moved[rest] > 1e-12).any()):
+            which = f"the {len(joint.parts)} joints starting with {name!r}"
+            raise ModelError(f"{which} do not form a {joint.kind} joint: wrong {wrong}")
+        if joint.at_base and (topology.parents[first] >= 0 or turned[first] or moved[first]):
+            what = "must be attached to the base, at its origin; its position defines the placement"
+            raise ModelError(f"the {joint.kind} joint {name!r} {what}")
     names = topology.coordinate_names
     if chain.coupling is None:
         if names is not None:
-            raise ModelError(
-                "coordinate names require a coupling; without a coupling, coordinates have the joint names"
-            )
+            raise ModelError("coordinate names require a coupling; otherwise, coordinates have the joint names")
         return
     matrix = np.asarray(chain.coupling.matrix)
     if matrix.ndim != 2 or matrix.shape[0] != n or chain.coupling.offset.shape != (n,):
@@ -172,19 +168,18 @@ def check_coordinates(chain: Chain) -> None:
         raise ModelError(f"{len(names)} coordinate names are given for {matrix.shape[1]} coordinates")
     for links, joint in topology.compound_links():
         if joint.curved:
-            name, own = topology.joint_names[links.start], np.eye(n)[:, links]
-            if matrix.shape[1] < links.stop or (matrix[:, links] != own).any():
-                raise ModelError(f"the coupling must not change the {joint.kind} joint {name!r}")
-            if (matrix[links].sum(1) != 1).any():
-                raise ModelError(f"the coupling must not move the {joint.kind} joint {name!r}")
+            own = np.eye(n)[:, links]
+            changed = matrix.shape[1] < links.stop or (matrix[:, links] != own).any()
+            if changed or (matrix[links].sum(1) != 1).any():
+                what = f"the {joint.kind} joint {topology.joint_names[links.start]!r}"
+                raise ModelError(f"the coupling must not {'change' if changed else 'move'} {what}")
 
 
 def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Group leaves with dotted names into the arguments of `Chain`."""
     fields: dict[str, Any] = {name: x for name, x in leaves.items() if "." not in name}
-    for part, module in (("friction", Friction), ("springs", Springs), ("limits", JointLimits)):
-        inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
-        fields[part] = module(**inner)
+    for part, module in _PARTS.items():
+        fields[part] = module(**{field.name: leaves[f"{part}.{field.name}"] for field in dataclasses.fields(module)})
     return fields
 
 
@@ -193,9 +188,7 @@ def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
     arrays = {name: np.asarray(given[name], float) for name in _LINK_LEAVES}
     n = len(arrays["screw"]) if arrays["screw"].ndim == 2 else 0
     if n == 0:
-        raise ModelError(
-            "the chain has no movable joint; a robot needs at least one revolute, prismatic or helical joint"
-        )
+        raise ModelError("the chain has no movable joint; a robot needs a revolute, prismatic or helical joint")
     for name, x in arrays.items():
         shape = (n, *_LINK_LEAVES[name])
         if x.shape != shape:
@@ -207,16 +200,29 @@ def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
 
 
 def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
-    """Orthonormalise the rotations and normalise the screws, to within rounding errors."""
-    links["rotation"], links["screw"] = _orthonormal(links["rotation"]), links["screw"].copy()
-    for i, joint in enumerate(topology.joint_names):
-        rotation = links["rotation"][i]
-        if np.abs(rotation.T @ rotation - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation) < 0:
-            raise ModelError(
-                f"the placement of joint {joint!r} is not a rotation (R^T R != 1 or det R = -1); pass an orthonormal "
-                "matrix with determinant 1"
-            )
-        links["screw"][i] = _unit_screw(joint, links["screw"][i])
+    """Orthonormalise rotations and normalise screws that are given to few digits, to within rounding errors."""
+    rotation, screw = links["rotation"], links["screw"]
+    for _ in range(2):
+        excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
+        size = np.abs(excess).max((1, 2), keepdims=True)
+        rotation = np.where((size > 1e-14) & (size < 1e-6), rotation - 0.5 * rotation @ excess, rotation)
+    for joint, r in zip(topology.joint_names, rotation, strict=True):
+        _check_rotation(f"the placement of joint {joint!r}", r)
+    turns = np.any(screw[:, :3] != 0, axis=1)
+    length = np.where(turns, np.linalg.norm(screw[:, :3], axis=1), np.linalg.norm(screw[:, 3:], axis=1))
+    if (wrong := np.flatnonzero(np.abs(length - 1) > 1e-6)).size:
+        i = wrong[0]
+        part = "rotation part has length" if turns[i] else "prismatic axis has length"
+        raise ModelError(f"joint {topology.joint_names[i]!r}: the screw's {part} {length[i]:g}; normalise it to 1")
+    links["rotation"] = rotation
+    links["screw"] = screw / np.where(np.abs(length - 1) > 1e-15, length, 1.0)[:, None]
+
+
+def _check_rotation(name: str, r: np.ndarray) -> None:
+    if np.abs(r.T @ r - np.eye(3)).max() > 1e-6 or np.linalg.det(r) < 0:
+        raise ModelError(
+            f"{name} is not a rotation (R^T R != 1 or det R = -1); pass an orthonormal R with determinant 1"
+        )
 
 
 def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
@@ -230,15 +236,12 @@ def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, Mod
 
 def _with_frames(topology: Topology, frames: Mapping[str, tuple[int, Values]]) -> tuple[Topology, np.ndarray]:
     """The topology with the named frames added, and the poses of these frames."""
-    for name, (_, pose) in frames.items():
-        check_pose(f"frame {name!r}", np.asarray(pose, float))
-    poses = np.array([np.asarray(pose, float) for _, pose in frames.values()]).reshape(len(frames), 4, 4)
+    poses = np.array([check_pose(f"frame {name!r}", pose) for name, (_, pose) in frames.items()]).reshape(-1, 4, 4)
     links = tuple(link for link, _ in frames.values())
     topology = dataclasses.replace(topology, frame_names=tuple(frames), frame_links=links)
-    if topology.tip_name not in (*topology.link_names, *frames, None):
-        raise ModelError(
-            f"unknown tip {topology.tip_name!r}; the links and frames are {', '.join((*topology.link_names, *frames))}"
-        )
+    known = *topology.link_names, *frames
+    if topology.tip_name not in (*known, None):
+        raise ModelError(f"unknown tip {topology.tip_name!r}; the links and frames are {', '.join(known)}")
     return topology, poses
 
 
@@ -247,9 +250,8 @@ def _per_joint(name: str, x: Values, n: int) -> np.ndarray:
     try:
         y = np.broadcast_to(np.asarray(x, float), shape).copy()
     except ValueError:
-        raise ModelError(
-            f"{name} has shape {np.shape(x)}, but {n} joints require {shape} or one value for all"
-        ) from None
+        need = f"{n} joints require {shape} or one value for all"
+        raise ModelError(f"{name} has shape {np.shape(x)}, but {need}") from None
     if np.any(np.isnan(y)):
         raise ModelError(f"{name} contains NaN; pass a number for every joint")
     return y
@@ -278,23 +280,18 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
         raise ModelError(f"link {link!r}: {pi[beyond][0]:g} is implausible for a rigid body", "check the units")
     if mass < 0 or (mass == 0 and np.any(h != 0)):
         raise ModelError(f"link {link!r}: mass {mass:g} kg is not positive", "specify a positive mass")
-    io = inertia_tensor(pi)
-    ic = io - (h @ h * np.eye(3) - np.outer(h, h)) / mass if mass > 0 else io
-    moments = np.linalg.eigvalsh(ic)
+    io = rotational_inertia(pi)
+    moments = np.linalg.eigvalsh(inertial_parameters_to_com(pi)[2])
     # tolerate rounding in the parallel-axis terms, so that a point mass far from the origin remains consistent
     slack = 1e-6 * max(np.abs(moments).max(), 1e-9) + 1e-9 * np.abs(io).max()
-    if moments[0] < -slack:
-        raise ModelError(
-            f"link {link!r}: its inertia about the centre of mass has the negative principal moment {moments[0]:.3g} kg m^2",
-            "this is impossible for a rigid body. Check the units and whether the inertia is about the centre of mass",
-        )
-    if moments[0] + moments[1] < moments[2] * (1 - tolerance) - slack:
-        a, b, c = moments
-        raise ModelError(
-            f"link {link!r}: its principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2 violate the triangle inequality "
-            f"({a:.4g} + {b:.4g} < {c:.4g})",
-            "this is impossible for a rigid body. Check the units and the frame of the inertia",
-        )
+    remedy = "this is impossible for a rigid body. Check the units and "
+    a, b, c = moments
+    if a < -slack:
+        fault = f"its inertia about the centre of mass has the negative principal moment {a:.3g} kg m^2"
+        raise ModelError(f"link {link!r}: {fault}", remedy + "whether the inertia is about the centre of mass")
+    if a + b < c * (1 - tolerance) - slack:
+        fault = f"its principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2 violate the triangle inequality"
+        raise ModelError(f"link {link!r}: {fault} ({a:.4g} + {b:.4g} < {c:.4g})", remedy + "the frame of the inertia")
 
 
 def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) -> dict[str, ModelError]:
@@ -308,39 +305,24 @@ def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) ->
     return found
 
 
-def check_pose(name: str, t: np.ndarray) -> None:
-    """Check that a matrix is a rigid motion."""
+def pose_of(rotation: Values = ((1, 0, 0), (0, 1, 0), (0, 0, 1)), translation: Values = (0, 0, 0)) -> np.ndarray:
+    """The pose of a rotation and a translation as a NumPy array in float64."""
+    t = np.eye(4)
+    t[:3, :3], t[:3, 3] = rotation, translation
+    return t
+
+
+def check_pose(name: str, pose: Values) -> Float[np.ndarray, "4 4"]:
+    """A pose as a NumPy array; ModelError if it is not a rigid motion."""
+    t = np.asarray(pose, float)
     if t.shape != (4, 4):
         raise ModelError(f"{name} has shape {t.shape}; pass a pose as a homogeneous 4x4 matrix")
-    r = t[:3, :3]
     if not np.all(np.isfinite(t)) or np.abs(t[3] - [0, 0, 0, 1]).max() > 1e-9:
         raise ModelError(
-            f"{name} is not a homogeneous matrix: it contains NaN or its last row is not 0 0 0 1; pass the pose as "
-            "[[R, p], [0, 1]]"
+            f"{name} is not a homogeneous matrix [[R, p], [0, 1]]: it contains NaN, or its last row is wrong"
         )
-    if np.abs(r.T @ r - np.eye(3)).max() > 1e-6 or np.linalg.det(r) < 0:
-        raise ModelError(
-            f"{name} is not a rotation (R^T R != 1 or det R = -1); pass an orthonormal R with determinant 1"
-        )
-
-
-def _orthonormal(rotation: np.ndarray) -> np.ndarray:
-    """Orthonormalise rotations given to few digits; leave those that are already orthonormal to within rounding."""
-    for _ in range(2):
-        excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
-        size = np.abs(excess).max((1, 2), keepdims=True)
-        rotation = np.where((size > 1e-14) & (size < 1e-6), rotation - 0.5 * rotation @ excess, rotation)
-    return rotation
-
-
-def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
-    """The screw normalised to |w| = 1, or to |v| = 1 if w = 0, to within rounding."""
-    turns = bool(np.any(screw[:3] != 0))
-    size = float(np.linalg.norm(screw[:3] if turns else screw[3:]))
-    if abs(size - 1) > 1e-6:
-        part = "rotation part has length" if turns else "prismatic axis has length"
-        raise ModelError(f"joint {joint!r}: the screw's {part} {size:g}; normalise it to 1")
-    return screw / size if abs(size - 1) > 1e-15 else screw
+    _check_rotation(name, t[:3, :3])
+    return t
 
 
 @checked
@@ -368,8 +350,8 @@ def attach(
     chain: Chain,
     frame: str | None,
     mass: float | Float[Array, ""],
-    com: Float[Array, "3"] | Sequence[float] = (0.0, 0.0, 0.0),
-    inertia: Float[Array, "3 3"] | Sequence[Sequence[float]] | None = None,
+    com: Float[Array | np.ndarray, "3"] | Sequence[float] = (0.0, 0.0, 0.0),
+    inertia: Float[Array | np.ndarray, "3 3"] | Sequence[Sequence[float]] | None = None,
 ) -> Chain:
     """Attach a body, for example a tool or a payload, rigidly to a link or frame, and return the new chain.
 
@@ -387,10 +369,8 @@ def attach(
     """
     link, k = frame_index(chain, frame)
     if link < 0:
-        raise ModelError(
-            f"{frame!r} is fixed to the base, which does not move",
-            f"attach the body to a link: {', '.join(chain.link_names)}",
-        )
+        links = ", ".join(chain.link_names)
+        raise ModelError(f"{frame!r} is fixed to the base, which does not move", f"attach the body to a link: {links}")
     mass, com = jnp.asarray(mass, chain.dtype), jnp.asarray(com, chain.dtype)
     inertia = jnp.zeros((3, 3), chain.dtype) if inertia is None else jnp.asarray(inertia, chain.dtype)
     if com.shape != (3,) or inertia.shape != (3, 3):
@@ -437,20 +417,13 @@ def from_screws(
     poses = np.asarray(home_poses, float)
     if poses.shape != (n, 4, 4):
         raise ModelError(f"home_poses has shape {poses.shape}, but {n} screws require ({n}, 4, 4)")
-    for i in range(n):
-        check_pose(f"home pose {i + 1}", poses[i])
-    inverse = np.array([pose_inverse(t) for t in poses])
-    topology = leaves.get("topology")
-    parents = range(-1, n - 1) if topology is None else topology.parents
-    placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
-    if len(placement) != n:
-        raise ModelError(
-            f"the topology has {len(placement)} parents, but there are {n} screws; pass one parent per screw"
-        )
+    inverse = np.array([pose_inverse(check_pose(f"home pose {i + 1}", t)) for i, t in enumerate(poses)])
+    topology = leaves.get("topology") or Topology.serial(n)
+    if (count := len(topology.parents)) != n:
+        raise ModelError(f"the topology has {count} parents, but there are {n} screws; pass one parent per screw")
+    placement = np.array([inverse[p] @ t if p >= 0 else t for p, t in zip(topology.parents, poses, strict=True)])
     if tip_pose is not None:
-        tip = np.asarray(tip_pose, float)
-        check_pose("tip_pose", tip)
-        leaves |= with_tip(n, leaves, "tip", inverse[-1] @ tip)
+        leaves |= _with_tip(n, leaves, "tip", inverse[-1] @ check_pose("tip_pose", tip_pose))
     return make_chain(
         rotation=placement[:, :3, :3],
         translation=placement[:, :3, 3],
@@ -460,7 +433,7 @@ def from_screws(
     )
 
 
-def with_tip(n: int, leaves: Mapping[str, Any], name: str, pose: np.ndarray) -> dict[str, Any]:
+def _with_tip(n: int, leaves: Mapping[str, Any], name: str, pose: np.ndarray) -> dict[str, Any]:
     """The frames and topology in `leaves`, with a tip frame added to the last link."""
     topology = dataclasses.replace(leaves.get("topology") or Topology.serial(n), tip_name=name)
     return {"topology": topology, "frames": {**(leaves.get("frames") or {}), name: (n - 1, pose)}}
@@ -472,21 +445,15 @@ def _from_spatial(g: np.ndarray, n: int) -> np.ndarray:
     if g.shape != (n, 6, 6):
         raise ModelError(f"spatial_inertias has shape {g.shape}, but {n} links require ({n}, 6, 6) or ({n}, 10)")
     for i, x in enumerate(g):
-        slack = 1e-9 * max(np.abs(x).max(), 1e-300)
+        slack, which = 1e-9 * max(np.abs(x).max(), 1e-300), f"block of the spatial inertia of link {i + 1} is not"
         if np.abs(x - x.T).max() > slack:
             raise ModelError(f"spatial inertia of link {i + 1} is not symmetric")
         if np.abs(x[3:, 3:] - x[5, 5] * np.eye(3)).max() > slack:
-            raise ModelError(
-                f"the lower right block of the spatial inertia of link {i + 1} is not its mass times the identity matrix; "
-                "twists are (w, v), so the rotational inertia must be in the upper left block"
-            )
+            remedy = "twists are (w, v), so the rotational inertia must be in the upper left block"
+            raise ModelError(f"the lower right {which} its mass times the identity matrix", remedy)
         if np.abs(x[:3, 3:] + x[:3, 3:].T).max() > slack:
-            raise ModelError(
-                f"the upper right block of the spatial inertia of link {i + 1} is not skew-symmetric; "
-                "it must be m [c], with centre of mass c"
-            )
-    pick = [(5, 5), (2, 4), (0, 5), (1, 3), (0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
-    return np.stack([g[:, i, j] for i, j in pick], axis=1)
+            raise ModelError(f"the upper right {which} skew-symmetric", "it must be m [c], with centre of mass c")
+    return np.array([inertial_parameters_from_spatial(x) for x in g])
 
 
 def from_dh(
@@ -540,24 +507,19 @@ def from_dh(
     types = "R" * n if joint_types is None else "".join(joint_types)
     if len(types) != n:
         raise ModelError(f"{len(types)} joint types ({types}) are given for the {n} rows of the DH table")
-    unknown = set(types) - set("RP")
-    if unknown:
+    if unknown := set(types) - set("RP"):
         raise ModelError(f"unknown joint type {sorted(unknown)[0]!r}; use R (revolute) or P (prismatic)")
     if convention not in ("standard", "modified"):
         raise ModelError(f"unknown DH convention {convention!r}; it must be 'standard' or 'modified' (Craig's)")
-    base = np.eye(4) if base_pose is None else np.asarray(base_pose, float)
-    check_pose("base_pose", base)
+    base = np.eye(4) if base_pose is None else check_pose("base_pose", base_pose)
     pose, screw = _placed(table, types, convention, base)
     if tool_pose is not None:
-        tool = np.asarray(tool_pose, float)
-        check_pose("tool_pose", tool)
-        leaves |= with_tip(n, leaves, "tool", tool)
-    chain = make_chain(
-        pose[:, :3, :3], pose[:, :3, 3], screw, np.zeros((n, 10)) if inertia is None else inertia, **leaves
-    )
+        leaves |= _with_tip(n, leaves, "tool", check_pose("tool_pose", tool_pose))
+    inertia = np.zeros((n, 10)) if inertia is None else inertia
+    chain = make_chain(pose[:, :3, :3], pose[:, :3, 3], screw, inertia, **leaves)
     meant = {name: np.array([meant_angle(x) for x in table[name].tolist()]) for name in ("alpha", "theta")}
     pose, screw = _placed(table | meant, types, convention, base)
-    return with_unrounded(chain, pose[:, :3, :3], pose[:, :3, 3], screw)
+    return with_unrounded(chain, pose, screw)
 
 
 def _placed(
@@ -582,10 +544,152 @@ def _placed(
 
 def _screw_motion(axis: int, angle: float, distance: float) -> np.ndarray:
     """Rotation about a coordinate axis and translation along it; the two commute."""
-    t = np.eye(4)
-    j, k = (axis + 1) % 3, (axis + 2) % 3
-    t[j, j] = t[k, k] = np.cos(angle)
-    t[k, j] = np.sin(angle)
-    t[j, k] = -t[k, j]
-    t[axis, 3] = distance
-    return t
+    along = np.eye(3)[axis]
+    return pose_of(rpy_to_rotation(along * angle), along * distance)
+
+
+# -- rounded numbers
+
+
+def _places_of(number: float) -> int:
+    """Number of decimals of the shortest decimal that equals a number."""
+    exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
+    return -exponent if isinstance(exponent, int) else 0
+
+
+def _stands_for(number: float, exact: float) -> bool:
+    """True if a number with at least two decimals is an exact number, rounded or truncated, or equals it."""
+    if abs(exact - number) < 1e-15:
+        return True
+    places = _places_of(number)
+    if places < _LEAST_PLACES or exact * number <= 0:
+        return False
+    unit, short = 10.0**-places, abs(exact) - abs(number)
+    return bool(abs(short) <= 0.5 * unit * (1 + 1e-9) or 0 <= short < unit)
+
+
+def meant_angle(angle: float) -> float:
+    """The multiple of half a degree (15 degrees below four decimals), plus quarter turns, for which an angle stands, if any."""
+    turned = _meant_turn(angle)
+    return _meant_decimal(angle) if turned is None else turned
+
+
+def _meant_decimal(angle: float) -> float:
+    step = _FINE if _places_of(angle) >= _FINE_PLACES else _COARSE
+    exact = round(angle / step) * step
+    return exact if exact and _stands_for(angle, exact) else angle
+
+
+def meant_unit(numbers: Sequence[float] | Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+    """The axis or quaternion of unit length for which its components stand, or else the normalised components."""
+    values = np.asarray(numbers, float)
+    nearest = _COMPONENTS[np.abs(_COMPONENTS[:, None] - np.abs(values)).argmin(axis=0)] * np.sign(values)
+    found = [nearest]
+    if np.count_nonzero(values) == 2:
+        i, j = np.flatnonzero(values)
+        angle = float(np.arctan2(values[j], values[i]))
+        turned = _meant_turn(angle)
+        at = round(2 * angle / _FINE) * _FINE / 2 if turned is None else turned  # quaternions contain half the angle
+        in_plane = np.zeros(len(values))
+        in_plane[[i, j]] = np.cos(at), np.sin(at)
+        if turned is not None:
+            return in_plane
+        found.append(in_plane)
+    for exact in found:
+        if abs(np.linalg.norm(exact) - 1) < 1e-9 and all(map(_stands_for, values, exact)):
+            return exact / np.linalg.norm(exact)
+    return values / np.linalg.norm(values)
+
+
+def meant_rotation(quaternion: Float[np.ndarray, "4"]) -> Float[np.ndarray, "3 3"]:
+    """The rotation for which a unit quaternion (w, x, y, z) stands if its components or Euler angles were short decimals."""
+    whole = quaternion_to_rotation(quaternion)
+    written = written_unit(quaternion)
+    if written is None:
+        return _with_meant_angles(whole, 1e-12)
+    exact = quaternion_to_rotation(meant_unit(written))
+    # components can also be those of rounded angles: 0.707105 0.707108 0 0 of 1.5708
+    digits = max(map(_places_of, written))
+    return exact if np.abs(exact - whole).max() > 1e-12 else _with_meant_angles(whole, 2 * 10.0**-digits)
+
+
+def written_unit(unit: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"] | None:
+    """The short decimals that yield an axis or quaternion when they are normalised, if any."""
+    for places in range(_LEAST_PLACES, 9):
+        written = unit.round(places)
+        if written.any() and np.abs(written / np.linalg.norm(written) - unit).max() < 1e-15:
+            return written
+    return None
+
+
+def _meant_turn(angle: float, tolerance: float = 1e-10) -> float | None:
+    """The angle for which an angle stands that differs by quarter turns from a short decimal, as -3.673e-6 from 1.5708."""
+    for quarters in (0, -1, 1, -2, 2, -3, 3):
+        turned = angle + quarters * np.pi / 2
+        for places in range(_LEAST_PLACES, 7):
+            written = round(turned, places)
+            if abs(written - turned) < tolerance:
+                return _meant_decimal(written) - quarters * np.pi / 2
+    return None
+
+
+def _with_meant_angles(r: Float[np.ndarray, "3 3"], tolerance: float) -> Float[np.ndarray, "3 3"]:
+    """The rotation for which the angles of r stand, if all of them are short decimals within the tolerance [rad]."""
+    for x, back in ((r, np.asarray), (r.T, np.transpose)):  # Rx(a) Ry(b) Rz(c) is the transpose of Rz(-c) Ry(-b) Rx(-a)
+        turns = [_meant_turn(angle, tolerance) for angle in rpy_of(x).tolist()]
+        exact = [turn for turn in turns if turn is not None]
+        if len(exact) == 3:
+            found = back(rpy_to_rotation(np.array(exact)))
+            if np.abs(found - r).max() > tolerance:
+                return found
+    return r
+
+
+def rpy_of(r: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3"]:
+    """Roll, pitch and yaw [rad], with the yaw in the file also near pitch = +-pi/2, where `rotation_to_rpy` sets it to 0."""
+    yaw = np.arctan2(r[1, 0], r[0, 0])
+    c, s = np.cos(yaw), np.sin(yaw)
+    first, second = c * r[0] + s * r[1], c * r[1] - s * r[0]
+    return np.array([np.arctan2(-second[2], second[1]), np.arctan2(-r[2, 0], first[0]), yaw])
+
+
+def with_unrounded(chain: Chain, pose: Float[np.ndarray, "n 4 4"], screw: Float[np.ndarray, "n 6"]) -> Chain:
+    """Note in a chain's topology the placements and screws for which the rounded numbers of its description stand."""
+    exact = np.concatenate([pose[:, :3, :3].reshape(-1, 9), pose[:, :3, 3], screw], axis=1)
+    shift = float(np.abs(exact - _geometry(chain)).max())
+    if shift <= (_NEGLIGIBLE if chain.dtype == np.float64 else _FLOAT32):
+        return chain
+    rows = tuple(map(tuple, (exact.round(_DECIMALS) + 0.0).tolist()))  # + 0.0: no negative zeros
+    shift = float(f"{1.1 * shift:.1e}")
+    return dataclasses.replace(chain, topology=dataclasses.replace(chain.topology, unrounded=rows, rounding=shift))
+
+
+def unrounded(chain: Chain) -> Chain:
+    """The chain with its geometry before rounding, in double precision; the chain itself if nothing was rounded."""
+    topology = chain.topology
+    if len(topology.unrounded) != chain.n or chain.rotation.ndim != 3:
+        return chain
+    exact = np.array(topology.unrounded)
+    if np.abs(exact - _geometry(chain)).max() > topology.rounding + _FLOAT32:
+        return chain
+    whole: Any = jax.tree.map(lambda x: np.asarray(x, np.float64), chain)
+    parts = {"rotation": exact[:, :9].reshape(-1, 3, 3), "translation": exact[:, 9:12], "screw": exact[:, 12:]}
+    return dataclasses.replace(whole, **parts, topology=dataclasses.replace(topology, unrounded=(), rounding=0.0))
+
+
+def rounding_note(chain: Chain) -> str | None:
+    """Sentence for the user if base parameters are decided with other angles or axes than those in the description."""
+    exact = unrounded(chain)
+    if exact is chain:
+        return None
+    changes = np.abs(_geometry(exact) - _geometry(chain)).max(axis=1)
+    joints = [name for name, change in zip(chain.joint_names, changes, strict=True) if change > _NEGLIGIBLE]
+    return (
+        f"the model's angles or axes at {', '.join(joints)} are rounded (by up to {changes.max():.1g}, as 1.5708 for pi/2): "
+        "base parameters are those of the exact ones, so that rounding adds none; torques use the model's own numbers"
+    )
+
+
+def _geometry(chain: Chain) -> Float[np.ndarray, "n 18"]:
+    parts = (np.asarray(x, float).reshape(chain.n, -1) for x in (chain.rotation, chain.translation, chain.screw))
+    return np.concatenate(list(parts), axis=1)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .._jax_compat import Tracer
 from ..errors import ModelError
-from ..spatial.host import Values
+from ..spatial.components import Values
 from .build import check_coordinates
 from .chain import (
     COULOMB_VELOCITY,

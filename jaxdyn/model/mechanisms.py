@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..spatial.host import Values, pose_of
-from .build import JOINT_LEAVES, check_pose
+from ..spatial.components import Values
+from .build import JOINT_LEAVES, check_pose, pose_of
 from .chain import Chain, Coupling, Topology, with_leaves
 
 ROWS = ("rx", "ry", "rz", "x", "y", "z")
@@ -120,16 +120,11 @@ def pose_constraint(
     names = rows.split()
     if not names or len(set(names)) != len(names) or not set(names) <= set(ROWS):
         raise ModelError(f"rows of a constraint must be among {' '.join(ROWS)}, without repetition, not {rows!r}")
-    poses = [np.eye(4) if t is None else np.asarray(t, float) for t in (pose, other_pose)]
-    for name, t in zip(("pose", "other_pose"), poses, strict=True):
-        check_pose(f"a constraint's {name}", t)
-    return FrameConstraint(
-        pose=jnp.asarray(poses[0]),
-        other_pose=jnp.asarray(poses[1]),
-        frame=frame,
-        other=other,
-        rows=tuple(ROWS.index(name) for name in names),
-    )
+    poses = {
+        name: jnp.asarray(np.eye(4) if t is None else check_pose(f"a constraint's {name}", t))
+        for name, t in (("pose", pose), ("other_pose", other_pose))
+    }
+    return FrameConstraint(**poses, frame=frame, other=other, rows=tuple(ROWS.index(name) for name in names))
 
 
 def listed(constraints: Constraints) -> tuple[Constraint, ...]:

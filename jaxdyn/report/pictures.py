@@ -21,7 +21,7 @@ from ..errors import ModelError
 from ..identification.factors import as_float64
 from ..identification.preprocessing import Samples
 from ..model.chain import Chain, frame_index
-from ..spatial.host import second_moment
+from ..spatial.inertia import pseudo_inertia
 from .markup import element, escaped
 
 _LEVELS = 65534  # quantisation steps between the minimum and maximum of a curve; one further value represents NaN
@@ -256,7 +256,7 @@ def _end(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "3"]:
     if mass <= 0 or distance <= 1e-9 * mass:
         return np.zeros(3)
     along = pi[1:4] / distance
-    spread = max(along @ second_moment(pi) @ along / mass - (distance / mass) ** 2, 0.0)
+    spread = max(along @ pseudo_inertia(pi)[:3, :3] @ along / mass - (distance / mass) ** 2, 0.0)
     return (distance / mass + np.sqrt(3 * spread)) * along  # a uniform rod of length L has the spread L^2 / 12
 
 
@@ -345,7 +345,7 @@ def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
     m, h = float(pi[0]), np.asarray(pi[1:4], float)
     if m == 0:
         return None
-    return Ellipsoid(m, h / m, 5 / m * (second_moment(np.asarray(pi, float)) - np.outer(h, h) / m))
+    return Ellipsoid(m, h / m, 5 / m * (pseudo_inertia(np.asarray(pi, float))[:3, :3] - np.outer(h, h) / m))
 
 
 def projected(

@@ -15,12 +15,14 @@ from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
+from numpy.typing import ArrayLike
 
 Component = Any
 """An array, or an object that supports the same arithmetic, such as the symbolic values of `jaxdyn.symbolic.generate`."""
 Vec = tuple[Component, Component, Component]
 Mat = tuple[Component, ...]
 Sym = tuple[Component, ...]
+Values = ArrayLike | Array | float | Sequence[Any]  # ArrayLike alone makes checkers reject tuples and numbers
 
 
 def add(*vectors: Sequence[Component]) -> tuple[Component, ...]:
@@ -78,16 +80,6 @@ def skew(v: Any, zero: Component = 0) -> Mat:
     """The matrix [v] with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
     x, y, z = v[0], v[1], v[2]
     return (zero, -z, y, z, zero, -x, -y, x, zero)
-
-
-def rotation_of_rpy(cosines: Any, sines: Any) -> Mat:
-    """The rotation Rz(yaw) Ry(pitch) Rx(roll), from the cosines and sines of (roll, pitch, yaw)."""
-    (cr, cp, cy), (sr, sp, sy) = cosines, sines
-    return (
-        *(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
-        *(sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
-        *(-sp, cp * sr, cp * cr),
-    )
 
 
 def skew_times(p: Sequence[Component], m: Mat) -> Mat:

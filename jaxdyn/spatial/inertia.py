@@ -19,85 +19,103 @@ The number a determines the mass, m = e^2a, and t is the centre of mass [m]. The
 entries s [m] shear it. The map from theta to consistent inertial parameters is one-to-one and smooth in both directions.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from .host import inertia_tensor, packed, second_moment
-from .se3 import adjoint, pose_inverse
-from .so3 import skew
+from .so3 import A, module_of, skew
 
 MARGIN = 1e-13  # minimum central second moment of mass, relative to the trace of the inertia about the origin
 
 
 def inertial_parameters_from_com(
-    mass: Float[Array, ""], com: Float[Array, "3"], inertia: Float[Array, "3 3"]
-) -> Float[Array, "10"]:
+    mass: float | Float[Array | np.ndarray, ""],
+    com: Float[A, "3"],
+    inertia: Float[A, "3 3"],
+) -> Float[A, "10"]:
     """Ten inertial parameters from m [kg], the centre of mass c [m] and the inertia I_c about it, in the same axes [kg m^2].
 
     By the parallel-axis theorem, I_o = I_c - m [c]^2 is the inertia about the frame's origin.
     """
-    k = skew(com)
-    io = inertia - mass * (k @ k)
-    return packed(mass, mass * com, io, jnp)
+    return _packed(mass, mass * com, inertia + mass * _minus_square(com))
+
+
+def _minus_square(c: Any) -> Any:
+    """The matrix (c . c) eye(3) - c c^T = -[c]^2."""
+    xp = module_of(c)
+    return c @ c * xp.eye(3, dtype=c.dtype) - xp.outer(c, c)
+
+
+def _packed(mass: Any, first: Any, tensor: Any) -> Any:
+    xx, yy, zz = (tensor[i, i] for i in range(3))
+    rest = xx, tensor[0, 1], yy, tensor[0, 2], tensor[1, 2], zz
+    return module_of(tensor).stack([mass, first[0], first[1], first[2], *rest])
 
 
 def inertial_parameters_to_com(
-    pi: Float[Array, "10"],
-) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3 3"]]:
+    pi: Float[A, "10"],
+) -> tuple[Any, Float[A, "3"], Float[A, "3 3"]]:
     """Mass [kg], centre of mass [m] (zero for a massless body) and inertia about the centre of mass [kg m^2]."""
-    mass, h = pi[0], pi[1:4]
+    xp, mass, h = module_of(pi), pi[0], pi[1:4]
     massless = mass == 0
-    com = jnp.where(massless, jnp.zeros_like(h), h / jnp.where(massless, jnp.ones_like(mass), mass))
-    k = skew(com)
-    return mass, com, rotational_inertia(pi) + mass * (k @ k)
+    com = xp.where(massless, xp.zeros_like(h), h / xp.where(massless, xp.ones_like(mass), mass))
+    return mass, com, rotational_inertia(pi) - mass * _minus_square(com)
 
 
-def rotational_inertia(pi: Float[Array, "10"]) -> Float[Array, "3 3"]:
+def rotational_inertia(pi: Float[A, "10"]) -> Float[A, "3 3"]:
     """The 3x3 inertia tensor [kg m^2] about the frame's origin, with off-diagonal entries such as Ixy = -sum m x y."""
-    return inertia_tensor(pi, jnp)
+    return module_of(pi).stack([pi[k] for k in (4, 5, 7, 5, 6, 8, 7, 8, 9)]).reshape(3, 3)
 
 
-def spatial_inertia(pi: Float[Array, "10"]) -> Float[Array, "6 6"]:
+def spatial_inertia(pi: Float[A, "10"]) -> Float[A, "6 6"]:
     """Spatial inertia G = [[I_o, [h]], [[h]^T, m eye(3)]], with the angular part first and h = m c.
 
     For a twist V = (w, v), the momentum (l, p) is G V, and the kinetic energy is V^T G V / 2.
     """
-    pi = jnp.asarray(pi)
-    k = skew(pi[1:4])
-    return jnp.block([[rotational_inertia(pi), k], [k.T, pi[0] * jnp.eye(3, dtype=pi.dtype)]])
+    xp, k = module_of(pi), skew(pi[1:4])
+    return xp.block([[rotational_inertia(pi), k], [k.T, pi[0] * xp.eye(3, dtype=pi.dtype)]])
 
 
-def inertial_parameters_from_spatial(g: Float[Array, "6 6"]) -> Float[Array, "10"]:
+def inertial_parameters_from_spatial(g: Float[A, "6 6"]) -> Float[A, "10"]:
     """Ten inertial parameters [kg, kg m, kg m^2] of a spatial inertia matrix; the inverse of `spatial_inertia`."""
-    return jnp.stack([g[5, 5], g[2, 4], g[0, 5], g[1, 3], g[0, 0], g[0, 1], g[1, 1], g[0, 2], g[1, 2], g[2, 2]])
+    return _packed(g[5, 5], (g[2, 4], g[0, 5], g[1, 3]), g)
 
 
-def transform_inertial_parameters(t_ab: Float[Array, "4 4"], pi_b: Float[Array, "10"]) -> Float[Array, "10"]:
-    """Ten parameters in frame a from those in frame b, whose pose in a is `t_ab` [m]: G_a = Ad_{T_ba}^T G_b Ad_{T_ba}."""
-    x = adjoint(pose_inverse(t_ab))
-    return inertial_parameters_from_spatial(x.T @ spatial_inertia(pi_b) @ x)
+def transform_inertial_parameters(t_ab: Float[A, "4 4"], pi_b: Float[A, "10"]) -> Float[A, "10"]:
+    """Ten parameters in frame a from those in frame b, whose pose in a is `t_ab` = (R, p) [m]: G_a = Ad_{T_ba}^T G_b Ad_{T_ba}.
+
+    The first moment of mass and the inertia in frame a are
+
+        h_a = R h + m p,    I_a = R I R^T + 2 (Rh . p) eye(3) - Rh p^T - p Rh^T + m ((p . p) eye(3) - p p^T).
+    """
+    xp, r, p, m = module_of(pi_b), t_ab[:3, :3], t_ab[:3, 3], pi_b[0]
+    h = r @ pi_b[1:4]
+    io = r @ rotational_inertia(pi_b) @ r.T + (2 * h @ p + m * p @ p) * xp.eye(3, dtype=p.dtype)
+    io = io - xp.outer(h, p) - xp.outer(p, h) - m * xp.outer(p, p)
+    return _packed(m, h + m * p, io)
 
 
-def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
+def pseudo_inertia(pi: Float[A, "10"]) -> Float[A, "4 4"]:
     """Pseudo-inertia P = [[S, h], [h^T, m]], with the second moment of mass S = (tr(I_o) / 2) eye(3) - I_o.
 
     P is positive semidefinite if and only if a distribution of non-negative mass has these parameters (Wensing, Kim &
     Slotine 2017).
     """
-    pi = jnp.asarray(pi)
-    inertia = rotational_inertia(pi)
-    s = 0.5 * jnp.trace(inertia) * jnp.eye(3, dtype=pi.dtype) - inertia
-    h = pi[1:4, None]
-    return jnp.block([[s, h], [h.T, pi[0][None, None]]])
+    xp, inertia, h = module_of(pi), rotational_inertia(pi), pi[1:4, None]
+    s = 0.5 * xp.trace(inertia) * xp.eye(3, dtype=pi.dtype) - inertia
+    return xp.block([[s, h], [h.T, pi[0][None, None]]])
 
 
-def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
+def inertial_parameters_from_pseudo_inertia(
+    j: Float[A, "4 4"],
+) -> Float[A, "10"]:
     """Ten inertial parameters of a pseudo-inertia, with I_o = tr(S) eye(3) - S; the inverse of `inertia.pseudo_inertia`."""
     s, h = j[:3, :3], j[:3, 3]
     xx, yy, zz = s[1, 1] + s[2, 2], s[0, 0] + s[2, 2], s[0, 0] + s[1, 1]
-    return jnp.stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
+    return module_of(j).stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
 
 
 def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
@@ -163,7 +181,7 @@ def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]
         raise ModelError(f"link {link!r}: its inertial parameters contain NaN or infinity")
     if pi[0] <= 0:
         raise ModelError(f"link {link!r}: mass {pi[0]:g} kg is not positive; specify a positive mass")
-    least = np.linalg.eigvalsh(second_moment(pi) - np.outer(pi[1:4], pi[1:4]) / pi[0])[0]
+    least = np.linalg.eigvalsh(pseudo_inertia(pi)[:3, :3] - np.outer(pi[1:4], pi[1:4]) / pi[0])[0]
     if least <= MARGIN * (pi[4] + pi[6] + pi[9]):
         raise ModelError(
             f"link {link!r}: no body of positive density has this inertia. Its second moment of mass about the centre of mass, "

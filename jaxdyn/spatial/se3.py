@@ -3,28 +3,29 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .so3 import exp_coefficients, rotation_exp, rotation_log, skew
+from .so3 import A, exp_coefficients, module_of, rotation_exp, rotation_log, skew
 
 
-def pose(rotation: Float[Array, "3 3"], translation: Float[Array, "3"]) -> Float[Array, "4 4"]:
+def pose(rotation: Float[A, "3 3"], translation: Float[A, "3"]) -> Float[A, "4 4"]:
     """Pose of frame b in frame a: the homogeneous matrix T_ab with rotation R_ab and translation p_ab [m]."""
-    top = jnp.concatenate([rotation, translation[:, None]], axis=1)
-    return jnp.concatenate([top, jnp.asarray([[0, 0, 0, 1]], dtype=top.dtype)])
+    xp = module_of(rotation)
+    top = xp.concatenate([rotation, translation[:, None]], axis=1)
+    return xp.concatenate([top, xp.asarray([[0, 0, 0, 1]], dtype=top.dtype)])
 
 
-def pose_inverse(t: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+def pose_inverse(t: Float[A, "4 4"]) -> Float[A, "4 4"]:
     """Inverse T_ba of the pose T_ab [m], computed without a linear solve."""
     r = t[:3, :3].T
     return pose(r, -r @ t[:3, 3])
 
 
-def adjoint(t: Float[Array, "4 4"]) -> Float[Array, "6 6"]:
+def adjoint(t: Float[A, "4 4"]) -> Float[A, "6 6"]:
     """Adjoint matrix Ad_T of a pose, which transforms twists (w, v) [rad/s, m/s] (Lynch & Park 2017, ch. 3).
 
     Twists transform as V_a = Ad_{T_ab} V_b, and wrenches (n, f) [N m, N] as F_b = Ad_{T_ab}^T F_a.
     """
-    r = t[:3, :3]
-    return jnp.block([[r, jnp.zeros_like(r)], [skew(t[:3, 3]) @ r, r]])
+    r, xp = t[:3, :3], module_of(t)
+    return xp.block([[r, xp.zeros_like(r)], [skew(t[:3, 3]) @ r, r]])
 
 
 def twist_cross(v: Float[Array, "6"]) -> Float[Array, "6 6"]:

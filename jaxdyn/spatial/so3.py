@@ -5,12 +5,23 @@ would call the C library for every sine, a third of the run time of batched inve
 """
 
 import math
+from types import ModuleType
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from . import components
+
+A = TypeVar("A", Array, np.ndarray)  # functions of NumPy arrays return NumPy arrays
+
+
+def module_of(x: Any) -> ModuleType:
+    """NumPy for NumPy arrays, which keep float64 whatever JAX's default type; `jax.numpy` for all others."""
+    return np if isinstance(x, np.ndarray) else jnp
+
 
 # pi/2 as a sum of three parts. The first two have 33 bits, so multiplying them by a number of quadrants of up to 2^20 is exact.
 # For larger angles, the error is still less than one unit in the last place of the angle.
@@ -63,9 +74,16 @@ def _polynomial(coefficients: tuple[float, ...], z: Array) -> Array:
     return total
 
 
-def skew(v: Float[Array, "3"]) -> Float[Array, "3 3"]:
+def skew(v: Float[A, "3"]) -> Float[A, "3 3"]:
     """Skew-symmetric matrix [v] of a vector, with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
-    return jnp.stack(components.skew(v, jnp.zeros_like(v[0]))).reshape(3, 3)
+    xp = module_of(v)
+    return xp.stack(components.skew(v, xp.zeros_like(v[0]))).reshape(3, 3)
+
+
+def rotation_about(axis: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3 3"]:
+    """Rotation exp([axis] angle) about a unit axis, with NumPy."""
+    k = np.cross(np.eye(3), axis)
+    return np.eye(3) + (np.sin(angle) * k + 2 * np.sin(angle / 2) ** 2 * (k @ k))
 
 
 def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
@@ -140,41 +158,45 @@ def quaternion_multiply(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Arr
     return jnp.concatenate([scalar[None], a[0] * b[1:] + b[0] * a[1:] + jnp.cross(a[1:], b[1:])])
 
 
-def rotation_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
+def rotation_to_quaternion(rotation: Float[A, "3 3"]) -> Float[A, "4"]:
     """Unit quaternion (w, x, y, z) of a rotation, with w >= 0, by the best-conditioned of four formulas (Shepperd 1978)."""
-    r = rotation
-    d = jnp.diagonal(r)
+    xp, r = module_of(rotation), rotation
+    d = xp.diagonal(r)
     trace = d.sum()
-    candidates = jnp.stack(
-        [
-            jnp.stack([1 + trace, r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]]),
-            jnp.stack([r[2, 1] - r[1, 2], 1 + 2 * d[0] - trace, r[0, 1] + r[1, 0], r[0, 2] + r[2, 0]]),
-            jnp.stack([r[0, 2] - r[2, 0], r[0, 1] + r[1, 0], 1 + 2 * d[1] - trace, r[1, 2] + r[2, 1]]),
-            jnp.stack([r[1, 0] - r[0, 1], r[0, 2] + r[2, 0], r[1, 2] + r[2, 1], 1 + 2 * d[2] - trace]),
-        ]
-    )
-    best = jnp.argmax(jnp.stack([trace, d[0], d[1], d[2]]))
-    q = candidates[best]
-    q = q / jnp.sqrt(q @ q)
-    return jnp.where(q[0] < 0, -q, q)
+    rows = [
+        [1 + trace, r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]],
+        [r[2, 1] - r[1, 2], 1 + 2 * d[0] - trace, r[0, 1] + r[1, 0], r[0, 2] + r[2, 0]],
+        [r[0, 2] - r[2, 0], r[0, 1] + r[1, 0], 1 + 2 * d[1] - trace, r[1, 2] + r[2, 1]],
+        [r[1, 0] - r[0, 1], r[0, 2] + r[2, 0], r[1, 2] + r[2, 1], 1 + 2 * d[2] - trace],
+    ]
+    candidates = xp.stack([xp.stack(row) for row in rows])
+    q = candidates[xp.argmax(xp.stack([trace, d[0], d[1], d[2]]))]
+    q = q / xp.sqrt(q @ q)
+    return xp.where(q[0] < 0, -q, q)
 
 
-def quaternion_to_rotation(quaternion: Float[Array, "4"]) -> Float[Array, "3 3"]:
+def quaternion_to_rotation(quaternion: Float[A, "4"]) -> Float[A, "3 3"]:
     """Rotation matrix of a nonzero quaternion (w, x, y, z), which need not have unit length."""
     w, x, y, z = quaternion[0], quaternion[1], quaternion[2], quaternion[3]
-    s = 2 / (quaternion @ quaternion)
-    return jnp.stack(
-        [
-            jnp.stack([1 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)]),
-            jnp.stack([s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)]),
-            jnp.stack([s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)]),
-        ]
-    )
+    s, xp = 2 / (quaternion @ quaternion), module_of(quaternion)
+    rows = [
+        [1 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)],
+        [s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)],
+        [s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)],
+    ]
+    return xp.stack([xp.stack(row) for row in rows])
 
 
-def rpy_to_rotation(rpy: Float[Array, "3"]) -> Float[Array, "3 3"]:
+def rpy_to_rotation(rpy: Float[A, "3"]) -> Float[A, "3 3"]:
     """Rotation R = Rz(yaw) Ry(pitch) Rx(roll) from fixed-axis roll, pitch and yaw [rad], as in URDF's `rpy`."""
-    return jnp.stack(components.rotation_of_rpy(jnp.cos(rpy), jnp.sin(rpy))).reshape(3, 3)
+    xp = module_of(rpy)
+    (cr, cp, cy), (sr, sp, sy) = xp.cos(rpy), xp.sin(rpy)
+    rows = [
+        [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+        [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+        [-sp, cp * sr, cp * cr],
+    ]
+    return xp.stack([xp.stack(row) for row in rows])
 
 
 def rotation_to_rpy(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:

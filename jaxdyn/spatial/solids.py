@@ -8,16 +8,12 @@ solid's frame in the link frame. If `pose` is None, the two frames coincide. The
 solid, except for points and meshes. The functions are smooth in every argument and contain no checks.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .components import Values
 from .inertia import inertial_parameters_from_com
-
-Values = Array | np.ndarray | float | int | Sequence[Any]
 
 
 def box(mass: Values, size: Values, pose: Values | None = None) -> Float[Array, "10"]:

@@ -20,7 +20,6 @@ from sympy.printing.latex import LatexPrinter
 from ..errors import ModelError
 from ..model.chain import Chain, layout
 from ..spatial import components
-from ..spatial.host import inertia_tensor
 
 
 def array_module(backend: str) -> Any:
@@ -409,7 +408,7 @@ def _body(
     if massless and any(pi[1:4]):
         raise ModelError(f"link {chain.link_names[i]!r} has no mass, but the first moment {list(pi[1:4])}")
     com = (h / mass).applyfunc(sympy.cancel) if not massless else h
-    inertia = Matrix(inertia_tensor(pi)) + mass * skew(com) ** 2
+    inertia = Matrix(3, 3, components.sym_to_mat(tuple(pi[4:]))) + mass * skew(com) ** 2
     return Body(
         Matrix(3, 3, list(rotation.ravel())),
         Matrix(translation),

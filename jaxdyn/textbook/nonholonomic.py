@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import ModelError
 from ..model.chain import Chain, Topology
 from ..model.mechanisms import PfaffianConstraint
-from ..spatial.host import ten_parameters
+from ..spatial.inertia import inertial_parameters_from_com
 from .systems import X, Y, Z, parallel_chain
 
 
@@ -29,7 +29,9 @@ def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
     return parallel_chain(
         axes=[X, Y, Z] * k,
         offsets=[0 * X] * (3 * k),
-        bodies=[row for m in masses for row in (none, none, ten_parameters(m, np.zeros(3), np.zeros((3, 3))))],
+        bodies=[
+            row for m in masses for row in (none, none, inertial_parameters_from_com(m, np.zeros(3), np.zeros((3, 3))))
+        ],
         tip=0 * X,
         gravity=-gravity * Z,
         prismatic=tuple(range(3 * k)),
@@ -61,7 +63,7 @@ def knife_edge(
     Returns:
         The body and the constraint. The multiplier of the constraint is the force across the edge [N].
     """
-    body = ten_parameters(mass, np.zeros(3), np.diag([inertia, inertia, inertia]))
+    body = inertial_parameters_from_com(mass, np.zeros(3), np.diag([inertia, inertia, inertia]))
     chain = parallel_chain(
         axes=[X, Y, Z],
         offsets=[0 * X] * 3,
@@ -91,7 +93,7 @@ def rolling_coin(
         The coin and the constraints. The multipliers are the components along x and y of the ground's force on the coin
         [N].
     """
-    body = ten_parameters(mass, np.zeros(3), np.diag([turn_inertia, spin_inertia, turn_inertia]))
+    body = inertial_parameters_from_com(mass, np.zeros(3), np.diag([turn_inertia, spin_inertia, turn_inertia]))
     chain = parallel_chain(
         axes=[X, Y, Z, Y],
         offsets=[0 * X] * 4,

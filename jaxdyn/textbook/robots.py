@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..model.build import make_chain
+from ..model.build import make_chain, pose_of
 from ..model.chain import Chain, JointLimits, Topology
-from ..spatial.host import pose_of, rotation_from_rpy, ten_parameters
+from ..spatial.inertia import inertial_parameters_from_com
+from ..spatial.so3 import rpy_to_rotation
 
 PI = np.pi
 Row = Sequence[float | int] | np.ndarray
@@ -282,10 +283,11 @@ def _arm(
 def _inertia(row: Row, turn: np.ndarray) -> np.ndarray:
     """Convert a row of `bodies` to ten parameters; `turn` is the orientation of the inertia's axes in the link frame."""
     xx, xy, yy, xz, yz, zz = row[4:]
-    return ten_parameters(row[0], row[1:4], turn @ [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]] @ turn.T)
+    return inertial_parameters_from_com(
+        row[0], np.array(row[1:4]), turn @ [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]] @ turn.T
+    )
 
 
 def _quarter_turns(*rpy: float | int) -> np.ndarray:
     """The rotation Rz(yaw) Ry(pitch) Rx(roll) for angles in quarter turns, without rounding errors."""
-    turns = [int(x) % 4 for x in rpy]
-    return rotation_from_rpy([(1, 0, -1, 0)[k] for k in turns], [(0, 1, 0, -1)[k] for k in turns])
+    return np.round(rpy_to_rotation(np.pi / 2 * np.array(rpy))) + 0.0

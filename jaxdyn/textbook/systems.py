@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ModelError
-from ..model.build import make_chain
+from ..model.build import make_chain, pose_of
 from ..model.chain import Chain, Friction, JointLimits, Topology
 from ..model.drives import elastic_chain, elastic_joints, with_coupling, with_transmission
 from ..model.joints import Free
-from ..spatial.host import Values, pose_of, ten_parameters
+from ..spatial.components import Values
+from ..spatial.inertia import inertial_parameters_from_com
 
 X, Y, Z = np.eye(3)
 
@@ -23,7 +24,7 @@ def slender_body(mass: float, com: np.ndarray, moment: float, along: np.ndarray 
     along = com if along is None else along
     square = along @ along
     across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)
-    return ten_parameters(mass, com, moment * across)
+    return inertial_parameters_from_com(mass, com, moment * across)
 
 
 def parallel_chain(
@@ -216,7 +217,9 @@ def biped(
         rotation=np.tile(np.eye(3), (len(rows), 1, 1)),
         translation=points - before,
         screw=screws,
-        inertia=[ten_parameters(m, c - p if m else c, i) for (m, c, i), p in zip(masses, points, strict=True)],
+        inertia=[
+            inertial_parameters_from_com(m, c - p if m else c, i) for (m, c, i), p in zip(masses, points, strict=True)
+        ],
         topology=Topology(
             tuple(parents),
             tuple(row.joint for row in rows),
