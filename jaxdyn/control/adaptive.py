@@ -6,8 +6,9 @@ supply, where Y is the Slotine-Li regressor, s the sliding velocity, and g = Y^T
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,11 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax_compat import Tracer
-from ..dynamics import (
-    passivity_inverse_dynamics,
-    passivity_regressor_product,
-    resistive_force,
-)
+from ..dynamics import passivity_inverse_dynamics, passivity_regressor_product, resistive_force
 from ..dynamics.composite_body import positive_inverse
 from ..dynamics.coordinates import joint_rates
 from ..dynamics.regressors import DRIVE_LEAVES
@@ -41,7 +38,9 @@ from .joint_space import Gain, JointReference, apply_gain, error_rate
 
 Bodies = Float[Array, "links 10"]
 Memory = Float[Array, "links *memory"]
+Drives = Float[Array, "n terms"]
 Gains = float | Float[Array, "..."]
+Scalar = float | Float[Array, ""]
 
 # largest entry of a multiplicative step: a violent gradient changes an estimate by a factor of at most e^(1/4) in one step
 _LARGEST_STEP = 0.25
@@ -58,7 +57,7 @@ class Adaptation(eqx.Module):
     """
 
     gain: eqx.AbstractVar[Gains]
-    leakage: eqx.AbstractVar[float | Float[Array, ""]]
+    leakage: eqx.AbstractVar[Scalar]
 
     @abstractmethod
     def start(self, pi: Bodies) -> Memory:
@@ -73,7 +72,7 @@ class Adaptation(eqx.Module):
         """Time derivative of the state; leakage pulls the state towards its initial value `first`."""
 
     @abstractmethod
-    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: Scalar) -> Memory:
         """The state after a time step dt [s] with a constant gradient."""
 
 
@@ -88,22 +87,18 @@ class EuclideanAdaptation(Adaptation):
     """
 
     gain: Gains = 1.0
-    leakage: float | Float[Array, ""] = 0.0
+    leakage: Scalar = 0.0
 
     def start(self, pi: Bodies) -> Memory:
-        """The parameters themselves."""
         return pi
 
     def parameters(self, memory: Memory) -> Bodies:
-        """The state itself."""
         return memory
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """Time derivative -Gamma g - sigma (pi - pi_0)."""
         return -_spread(self.gain, memory) * gradient - self.leakage * (memory - first)
 
-    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The parameters pi + dt dpi/dt after a time step dt [s]."""
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: Scalar) -> Memory:
         return memory + dt * self.rate(memory, first, gradient)
 
 
@@ -128,22 +123,21 @@ class NaturalAdaptation(Adaptation):
     """
 
     gain: Gains = 1.0
-    leakage: float | Float[Array, ""] = 0.0
-    range: float | Float[Array, ""] | None = None
+    leakage: Scalar = 0.0
+    range: Scalar | None = None
 
     def start(self, pi: Bodies) -> Memory:
         """Upper triangular factors U of the pseudo-inertias; NaN where a pseudo-inertia is not positive definite."""
         return jax.vmap(lambda x: pseudo_inertia_factor(pseudo_inertia(x)))(pi)
 
     def parameters(self, memory: Memory) -> Bodies:
-        """The ten parameters of each link, from its pseudo-inertia U U^T."""
         return jax.vmap(lambda u: inertial_parameters_from_pseudo_inertia(u @ u.T))(memory)
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
         """Time derivative dU/dt = -U X / 2 with X = Gamma U^T B U + sigma (U^T P_0^-1 U - 1)."""
         return -0.5 * memory @ self._slopes(memory, first, gradient)
 
-    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: Scalar) -> Memory:
         """The factor U exp(-dt X / 2) after a time step dt [s], where X is the matrix defined in `rate`."""
         half = _bounded(-0.5 * dt * self._slopes(memory, first, gradient))
         power = total = jnp.broadcast_to(jnp.eye(4, dtype=half.dtype), half.shape)
@@ -154,8 +148,6 @@ class NaturalAdaptation(Adaptation):
         return _kept_within(self.range, memory, moved, first, moved)
 
     def _slopes(self, memory, first, gradient):
-        gain = jnp.broadcast_to(jnp.asarray(self.gain, memory.dtype), memory.shape[:1])
-
         def slope(u, u_0, g, gamma):
             along = gamma * (u.T @ pseudo_inertia_gradient(g) @ u)
             if isinstance(self.leakage, float) and self.leakage == 0.0:
@@ -163,15 +155,17 @@ class NaturalAdaptation(Adaptation):
             white = _upper_solve(u_0, u)
             return along + self.leakage * (white.T @ white - jnp.eye(4, dtype=u.dtype))
 
-        return jax.vmap(slope)(memory, first, gradient, gain)
+        return jax.vmap(slope)(memory, first, gradient, _spread(self.gain, memory[:, 0, 0]))
 
 
 class LogCholeskyAdaptation(Adaptation):
-    """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022): dtheta/dt = -Gamma (dpi/dtheta)^T g.
+    """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022).
 
-    Every theta corresponds to a physically consistent body. Since pi is a nonlinear function of theta, the law has no
-    Lyapunov proof for large errors; near the true parameters, it behaves like `EuclideanAdaptation` with a different
-    metric. The step size and `range` are limited as in `NaturalAdaptation`.
+    dtheta/dt = -Gamma (dpi/dtheta)^T g - sigma (theta - theta_0).
+
+    The state is theta. Every theta corresponds to a physically consistent body. Since pi is a nonlinear function of theta,
+    the law has no Lyapunov proof for large errors; near the true parameters, it behaves like `EuclideanAdaptation` with a
+    different metric. The step size and `range` are limited as in `NaturalAdaptation`.
 
     Attributes:
         gain: Gamma, a scalar, one value per entry of theta (10,), or per link and entry (links, 10); 1/J for
@@ -180,43 +174,34 @@ class LogCholeskyAdaptation(Adaptation):
     """
 
     gain: Gains = 1.0
-    leakage: float | Float[Array, ""] = 0.0
-    range: float | Float[Array, ""] | None = None
+    leakage: Scalar = 0.0
+    range: Scalar | None = None
 
     def start(self, pi: Bodies) -> Memory:
-        """Log-Cholesky parameters; NaN for a link whose pseudo-inertia is not positive definite."""
         return jax.vmap(log_cholesky_from_inertial_parameters)(pi)
 
     def parameters(self, memory: Memory) -> Bodies:
-        """The ten parameters of each link."""
         return jax.vmap(log_cholesky_to_inertial_parameters)(memory)
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """Time derivative -Gamma (dpi/dtheta)^T g - sigma (theta - theta_0)."""
         (pulled,) = jax.vjp(self.parameters, memory)[1](gradient)
         return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
 
-    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The state theta + dt dtheta/dt after a time step dt [s]; no entry changes by more than 1/4."""
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: Scalar) -> Memory:
         moved = memory + _bounded(dt * self.rate(memory, first, gradient))
         factors = jax.vmap(log_cholesky_factor)
         return _kept_within(self.range, memory, moved, factors(first), factors(moved))
 
 
-def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
+def _spread(gain: Gains, like: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
 
 
 def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
     """The step of each link, scaled down if its largest entry exceeds `_LARGEST_STEP`, and set to zero if it is not finite."""
-
-    def one(step):
-        largest = jnp.max(jnp.abs(step))
-        finite = jnp.isfinite(largest)
-        step = jnp.where(finite, step, jnp.zeros_like(step))
-        return step / jnp.where(finite, jnp.maximum(largest / _LARGEST_STEP, 1.0), 1.0)
-
-    return jax.vmap(one)(steps)
+    largest = jnp.max(jnp.abs(steps), axis=range(1, steps.ndim), keepdims=True)
+    finite = jnp.isfinite(largest)
+    return jnp.where(finite, steps, 0.0) / jnp.where(finite, jnp.maximum(largest / _LARGEST_STEP, 1.0), 1.0)
 
 
 def _kept_within(limit, memory, moved, first_factors, factors):
@@ -259,17 +244,16 @@ class DriveAdaptation(eqx.Module):
 
     gain: float | Float[Array, "..."] = 1.0
     terms: tuple[str, ...] = eqx.field(static=True, default=("viscous", "coulomb"))
-    leakage: float | Float[Array, ""] = 0.0
+    leakage: Scalar = 0.0
 
     def __check_init__(self) -> None:
-        unknown = [term for term in self.terms if term not in DRIVE_LEAVES]
-        if unknown:
+        if unknown := [term for term in self.terms if term not in DRIVE_LEAVES]:
             raise ControlError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(DRIVE_LEAVES)}")
 
-    def start(self, chain: Chain) -> Float[Array, "n terms"]:
+    def start(self, chain: Chain) -> Drives:
         """The chain's values, which must be positive except for offsets; otherwise, a `ControlError` is raised."""
-        for term in self.terms:
-            values = attrgetter(DRIVE_LEAVES[term])(chain)
+        columns = [attrgetter(DRIVE_LEAVES[term])(chain) for term in self.terms]
+        for term, values in zip(self.terms, columns, strict=True):
             if term == "offset" or isinstance(values, Tracer):
                 continue
             for name, value in zip(chain.joint_names, np.asarray(values), strict=True):
@@ -277,16 +261,15 @@ class DriveAdaptation(eqx.Module):
                     raise ControlError(
                         f"{term} of joint {name!r} is {value:g}; adaptation is multiplicative, so start from a positive guess"
                     )
-        columns = [attrgetter(DRIVE_LEAVES[term])(chain) for term in self.terms]
         return jnp.stack(columns, axis=1) if columns else jnp.zeros((chain.n, 0), chain.dtype)
 
-    def estimate(self, chain: Chain, values: Float[Array, "n terms"]) -> Chain:
+    def estimate(self, chain: Chain, values: Drives) -> Chain:
         """The chain with the given values of the adapted terms."""
         return with_leaves(chain, {DRIVE_LEAVES[term]: values[:, k] for k, term in enumerate(self.terms)})
 
     def gradient(
         self, chain: Chain, qd: Float[Array, " nv"], qdd_ref: Float[Array, " nv"], s: Float[Array, " nv"]
-    ) -> Float[Array, "n terms"]:
+    ) -> Drives:
         """The gradient Y^T s: for each joint and term, the regressor's entry times the sliding velocity."""
         rates, along = joint_rates(chain, qd), joint_rates(chain, s)
         columns = {
@@ -298,34 +281,25 @@ class DriveAdaptation(eqx.Module):
         found = [columns[term]() * along for term in self.terms]
         return jnp.stack(found, axis=1) if found else jnp.zeros((chain.n, 0), qd.dtype)
 
-    def rate(
-        self, values: Float[Array, "n terms"], first: Float[Array, "n terms"], gradient: Float[Array, "n terms"]
-    ) -> Float[Array, "n terms"]:
+    def rate(self, values: Drives, first: Drives, gradient: Drives) -> Drives:
         """Time derivative of the values."""
         slopes = self._slopes(values, first, gradient)
         return jnp.where(self._signed(values), slopes, values * slopes)
 
-    def update(
-        self,
-        values: Float[Array, "n terms"],
-        first: Float[Array, "n terms"],
-        gradient: Float[Array, "n terms"],
-        dt: float | Float[Array, ""],
-    ) -> Float[Array, "n terms"]:
+    def update(self, values: Drives, first: Drives, gradient: Drives, dt: Scalar) -> Drives:
         """The values after a time step dt [s]; offsets aside, within a factor of 1e4 of the initial ones."""
         step = dt * self._slopes(values, first, gradient)
-        step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))
+        step = jnp.where(jnp.isfinite(step), step, 0.0)
         grown = values * jnp.exp(jnp.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
         grown = jnp.clip(grown, first / _RANGE, first * _RANGE)
         return jnp.where(self._signed(values), values + step, grown)
 
     def _slopes(self, values, first, gradient):
         """Time derivatives of the offsets, and of the logarithms of the other values."""
-        gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
         signed = self._signed(values)
-        ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))
+        ratio = jnp.where(signed, 1.0, values / jnp.where(signed, 1.0, first))
         away = jnp.where(signed, values - first, jnp.log(ratio))
-        return -gain * gradient - self.leakage * away
+        return -_spread(self.gain, values) * gradient - self.leakage * away
 
     def _signed(self, values):
         return jnp.broadcast_to(jnp.asarray([term == "offset" for term in self.terms], bool), values.shape)
@@ -354,9 +328,9 @@ class AdaptiveState(NamedTuple):
     """
 
     bodies: Float[Array, "links *memory"]
-    drives: Float[Array, "n terms"]
+    drives: Drives
     first_bodies: Float[Array, "links *memory"]
-    first_drives: Float[Array, "n terms"]
+    first_drives: Drives
 
 
 class AdaptiveControl(eqx.Module):
@@ -445,11 +419,11 @@ class AdaptiveControl(eqx.Module):
         reference: JointReference,
     ) -> AdaptiveState:
         """The time derivative of the adaptation state, O(n)."""
-        bodies, drives = self._gradients(chain, q, qd, reference)
-        zeros = jnp.zeros_like(state.bodies), jnp.zeros_like(state.drives)
-        moved = zeros[0] if self.bodies is None else self.bodies.rate(state.bodies, state.first_bodies, bodies)
-        driven = zeros[1] if self.drives is None else self.drives.rate(state.drives, state.first_drives, drives)
-        return AdaptiveState(moved, driven, *zeros)
+        rates = [
+            jnp.zeros_like(x) if law is None else law.rate(x, first, gradient)
+            for law, x, first, gradient in self._laws(state, self._gradients(chain, q, qd, reference))
+        ]
+        return AdaptiveState(*rates, *map(jnp.zeros_like, state[2:]))
 
     def update(
         self,
@@ -458,19 +432,21 @@ class AdaptiveControl(eqx.Module):
         q: Float[Array, " nq"],
         qd: Float[Array, " nv"],
         reference: JointReference,
-        dt: float | Float[Array, ""],
+        dt: Scalar,
     ) -> AdaptiveState:
         """The adaptation state after a time step dt [s], given the measured q and qd; non-finite measurements are ignored."""
-        bodies, drives = self._gradients(chain, q, qd, reference)
-        finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
-        bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))
-        drives = jnp.where(finite, drives, jnp.zeros_like(drives))
-        moved, driven = state.bodies, state.drives
-        if self.bodies is not None:
-            moved = self.bodies.update(moved, state.first_bodies, bodies, dt)
-        if self.drives is not None:
-            driven = self.drives.update(driven, state.first_drives, drives, dt)
-        return state._replace(bodies=moved, drives=driven)
+        gradients = self._gradients(chain, q, qd, reference)
+        finite = jnp.stack([jnp.isfinite(x).all() for x in gradients]).all()
+        gradients = [jnp.where(finite, x, 0.0) for x in gradients]
+        bodies, drives = (
+            x if law is None else law.update(x, first, gradient, dt)
+            for law, x, first, gradient in self._laws(state, gradients)
+        )
+        return state._replace(bodies=bodies, drives=drives)
+
+    def _laws(self, state: AdaptiveState, gradients: Sequence[Array]) -> Any:
+        """Law, state, first state and gradient of the bodies and of the drives."""
+        return zip((self.bodies, self.drives), state[:2], state[2:], gradients, strict=True)
 
     def _gradients(self, chain: Chain, q: Array, qd: Array, reference: JointReference) -> tuple[Array, Array]:
         s, qd_ref, qdd_ref = self.sliding(chain, q, qd, reference)
@@ -483,7 +459,6 @@ class AdaptiveControl(eqx.Module):
     def _rows(self, chain: Chain) -> np.ndarray:
         if self.links is None:
             return np.arange(chain.n)
-        unknown = [name for name in self.links if name not in chain.link_names]
-        if unknown:
+        if unknown := [name for name in self.links if name not in chain.link_names]:
             raise ControlError(f"unknown link {unknown[0]!r}; the links are {', '.join(chain.link_names)}")
         return np.array([chain.link_names.index(name) for name in self.links], int)

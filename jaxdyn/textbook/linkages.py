@@ -1,8 +1,8 @@
 """Closed planar linkages from textbooks, each as a tree cut at one pin and the constraint that closes the loop.
 
-Moments of inertia are about the centres of mass, and gravity is along -y. The centre of mass of a link is on the link,
-at the distance lc from its joint. Both linkages are parallelograms, whose opposite links remain parallel: two absolute
-angles determine the configuration.
+The centre of mass of link k is on the link, at the distance lc_k from its joint (`com_distances`), and i_k is the moment of
+inertia about it (`inertias`). Gravity is along -y. Both linkages are parallelograms, whose opposite links remain parallel: two
+absolute angles determine the configuration.
 """
 
 from typing import Any
@@ -44,11 +44,6 @@ def five_bar(
         g = gravity [(m1 lc1 + m3 lc3 + m4 l1) cos q1, (m2 lc2 + m3 l2 - m4 lc4) cos q2].
 
     If m3 l2 lc3 = m4 l1 lc4, the two equations are decoupled: M is constant, and h = 0.
-
-    Args:
-        com_distances: lc1, lc2, lc3, lc4 [m].
-        inertias: i1, i2, i3, i4, about the centres of mass along z [kg m^2].
-        gravity: magnitude of gravity, along -y [m/s^2].
 
     Returns:
         The tree of links 1, 2, 3 (on 2) and 4 (on 1), with joint positions (q1, q2, q1 - q2, q2 - q1), and the pin
@@ -93,11 +88,6 @@ def four_bar(
         d12 = d c_12 with d = m2 l1 lc2 + m4 l3 lc4,  h = d s_12 [td2^2, -td1^2],
         g = gravity [(m1 lc1 + m2 l1 + m4 lc4) cos t1, (m2 lc2 + m3 lc3 + m4 l3) cos t2].
 
-    Args:
-        com_distances: lc1, lc2, lc3, lc4 [m].
-        inertias: i1, i2, i3, i4, about the centres of mass along z [kg m^2].
-        gravity: magnitude of gravity, along -y [m/s^2].
-
     Returns:
         The tree of links 1, 2 (on 1), 3 and 4 (on 3), with joint positions (t1, t2 - t1, t2, t1 - t2), and the pin
         constraint that closes the loop. The independent coordinates are "joint1" and "joint3".
@@ -138,12 +128,6 @@ def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
 
 def _planar(bodies, parents, offsets, gravity, tip) -> Chain:
     """Chain in the x-y plane with joints about z; `offsets` are along x of the parent link, and `tip` is (link, x)."""
-    return parallel_chain(
-        axes=[Z] * len(bodies),
-        offsets=[x * X for x in offsets],
-        bodies=bodies,
-        tip=tip[1] * X,
-        tip_link=tip[0],
-        gravity=-gravity * Y,
-        topology=Topology(parents, tip_name="tip"),
-    )
+    topology, offsets = Topology(parents, tip_name="tip"), np.outer(offsets, X)
+    axes, (tip_link, x) = [Z] * len(bodies), tip
+    return parallel_chain(axes, bodies, gravity, up=Y, offsets=offsets, tip=x * X, tip_link=tip_link, topology=topology)

@@ -24,21 +24,12 @@ def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
     k = len(masses)
     if k == 0:
         raise ModelError("there are no particles; pass at least one mass")
-    none = np.zeros(10)
     names = tuple(f"{axis}{i + 1}" for i in range(k) for axis in "xyz")
-    return parallel_chain(
-        axes=[X, Y, Z] * k,
-        offsets=[0 * X] * (3 * k),
-        bodies=[
-            row for m in masses for row in (none, none, inertial_parameters_from_com(m, np.zeros(3), np.zeros((3, 3))))
-        ],
-        tip=0 * X,
-        gravity=-gravity * Z,
-        prismatic=tuple(range(3 * k)),
-        topology=Topology(
-            tuple(p for i in range(k) for p in (-1, 3 * i, 3 * i + 1)), joint_names=names, tip_name="tip"
-        ),
-    )
+    parents = tuple(p for i in range(k) for p in (-1, 3 * i, 3 * i + 1))
+    bodies = np.zeros((3 * k, 10))
+    bodies[2::3, 0] = masses
+    topology = Topology(parents, joint_names=names, tip_name="tip")
+    return parallel_chain([X, Y, Z] * k, bodies, gravity, prismatic=tuple(range(3 * k)), topology=topology)
 
 
 def knife_edge(
@@ -64,15 +55,7 @@ def knife_edge(
         The body and the constraint. The multiplier of the constraint is the force across the edge [N].
     """
     body = inertial_parameters_from_com(mass, np.zeros(3), np.diag([inertia, inertia, inertia]))
-    chain = parallel_chain(
-        axes=[X, Y, Z],
-        offsets=[0 * X] * 3,
-        bodies=[np.zeros(10), np.zeros(10), body],
-        tip=0 * X,
-        gravity=gravity * (np.sin(slope) * X - np.cos(slope) * Z),
-        prismatic=(0, 1),
-        topology=Topology.serial(3, joint_names=("x", "y", "heading"), tip_name="tip"),
-    )
+    chain = _on_plane([Z], body, gravity, ("heading",), up=np.cos(slope) * Z - np.sin(slope) * X)
     return chain, PfaffianConstraint(None, _along_the_edge)
 
 
@@ -94,24 +77,20 @@ def rolling_coin(
         [N].
     """
     body = inertial_parameters_from_com(mass, np.zeros(3), np.diag([turn_inertia, spin_inertia, turn_inertia]))
-    chain = parallel_chain(
-        axes=[X, Y, Z, Y],
-        offsets=[0 * X] * 4,
-        bodies=[*np.zeros((3, 10)), body],
-        tip=0 * X,
-        gravity=0 * Z,
-        prismatic=(0, 1),
-        topology=Topology.serial(4, joint_names=("x", "y", "heading", "spin"), tip_name="tip"),
-    )
+    chain = _on_plane([Z, Y], body, 0.0, ("heading", "spin"))
     return chain, PfaffianConstraint(jnp.asarray(radius), _rolling)
 
 
+def _on_plane(axes, body, gravity, names, up=Z) -> Chain:
+    """A body that moves along x and y and rotates about the given axes, one after the other."""
+    bodies = [*np.zeros((len(axes) + 1, 10)), body]
+    topology = Topology.serial(len(bodies), joint_names=("x", "y", *names), tip_name="tip")
+    return parallel_chain([X, Y, *axes], bodies, gravity, up=up, prismatic=(0, 1), topology=topology)
+
+
 def _along_the_edge(chain, q, _):
-    zero = jnp.zeros_like(q[2])
-    return jnp.stack([jnp.sin(q[2]), -jnp.cos(q[2]), zero])[None]
+    return jnp.array([[jnp.sin(q[2]), -jnp.cos(q[2]), 0.0]])
 
 
 def _rolling(chain, q, radius):
-    zero, one = jnp.zeros_like(q[2]), jnp.ones_like(q[2])
-    rows = [one, zero, zero, -radius * jnp.cos(q[2])], [zero, one, zero, -radius * jnp.sin(q[2])]
-    return jnp.stack([jnp.stack(row) for row in rows])
+    return jnp.array([[1.0, 0.0, 0.0, -radius * jnp.cos(q[2])], [0.0, 1.0, 0.0, -radius * jnp.sin(q[2])]])

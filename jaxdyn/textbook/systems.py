@@ -23,17 +23,17 @@ def slender_body(mass: float, com: np.ndarray, moment: float, along: np.ndarray 
     """Ten inertial parameters of a slender body along `along` (default: `com`), with the transverse inertia `moment`."""
     along = com if along is None else along
     square = along @ along
-    across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)
-    return inertial_parameters_from_com(mass, com, moment * across)
+    return inertial_parameters_from_com(mass, com, moment * (np.eye(3) - np.outer(along, along) / (square or 1.0)))
 
 
 def parallel_chain(
-    *,
-    axes: list[np.ndarray],
-    offsets: list[np.ndarray],
+    axes: Sequence[np.ndarray],
     bodies: Sequence[np.ndarray] | np.ndarray,
-    tip: np.ndarray,
-    gravity: np.ndarray,
+    gravity: float,
+    *,
+    up: np.ndarray = Z,
+    offsets: Sequence[np.ndarray] | np.ndarray | None = None,
+    tip: np.ndarray = 0 * X,
     tip_link: int = -1,
     prismatic: tuple[int, ...] = (),
     **leaves: Any,
@@ -42,11 +42,11 @@ def parallel_chain(
     n = len(axes)
     return make_chain(
         rotation=np.tile(np.eye(3), (n, 1, 1)),
-        translation=offsets,
+        translation=np.zeros((n, 3)) if offsets is None else offsets,
         screw=[[*(0 * axis), *axis] if i in prismatic else [*axis, *(0 * axis)] for i, axis in enumerate(axes)],
         inertia=bodies,
         frames={"tip": (range(n)[tip_link], pose_of(translation=tip))},
-        gravity=gravity,
+        gravity=-gravity * up,
         **{"topology": Topology.serial(n, tip_name="tip"), **leaves},
     )
 
@@ -59,14 +59,8 @@ def hanging_link(mass: float, com_distance: float, link_inertia: float, gravity:
             f"link_inertia {link_inertia:g} kg m^2 about the joint is less than mass com_distance^2 = "
             f"{mass * com_distance**2:g}; add the parallel-axis term if the value is about the centre of mass"
         )
-    return parallel_chain(
-        axes=[X],
-        offsets=[0 * X],
-        bodies=[slender_body(mass, -com_distance * Z, max(central, 0.0))],
-        tip=-com_distance * Z,
-        gravity=-gravity * Z,
-        **leaves,
-    )
+    com = -com_distance * Z
+    return parallel_chain([X], [slender_body(mass, com, max(central, 0.0))], gravity, tip=com, **leaves)
 
 
 def planar_elbow(
@@ -91,13 +85,8 @@ def planar_elbow(
         C = k s2 [[-qd2, -qd1 - qd2], [qd1, 0]],
         g = [(m1 lc1 + m2 l1) gravity c1 + m2 lc2 gravity c12, m2 lc2 gravity c12].
     """
-    return parallel_chain(
-        axes=[Z, Z],
-        offsets=[0 * X, l1 * X],
-        bodies=[slender_body(m1, lc1 * X, i1), slender_body(m2, lc2 * X, i2)],
-        tip=l2 * X,
-        gravity=-gravity * Y,
-    )
+    bodies = [slender_body(m1, lc1 * X, i1), slender_body(m2, lc2 * X, i2)]
+    return parallel_chain([Z, Z], bodies, gravity, up=Y, offsets=[0 * X, l1 * X], tip=l2 * X)
 
 
 _NO_BODY = (0.0, np.zeros(3), np.zeros((3, 3)))
@@ -136,34 +125,30 @@ def biped(
 ) -> Chain:
     """Biped with 7 links and 10 joints: torso, thighs, shins and feet (Shih et al. 2012, example 3).
 
-    With x forward, y to the left and z up, each leg has these joints from the hip down: hip roll about x, hip pitch
-    about y, knee pitch about y, ankle pitch about y, ankle roll about x.
+    With x forward, y to the left and z up, each leg has these joints from the hip down: hip roll about x, hip pitch, knee and
+    ankle pitch about y, ankle roll about x. A joint angle is that of the lower link relative to the upper link. At q = 0 the
+    robot stands upright with straight legs; a positive knee angle bends the knee, and a negative hip pitch moves the thigh
+    forward. The universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle, ...) between their axes.
 
-    Each joint angle is that of the lower link relative to the upper link, in both the fixed and the floating form. At
-    q = 0 the robot stands upright with straight legs; a positive knee angle bends the knee, and a negative hip pitch
-    moves the thigh forward. The universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle,
-    ...) between their axes.
+    In the fixed form (single support), the left foot is the base, and the world's origin is on the ground below the left
+    ankle. The chain is serial, and q contains the left leg from the ankle up, followed by the right leg from the hip down. The
+    mass of the left foot is not part of the chain.
 
-    In the fixed form (single support), the left foot is the base, and the world's origin is on the ground below the
-    left ankle. The chain is serial, and q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip
-    pitch, hip roll), followed by the right leg from the hip down. The mass of the left foot is not part of the chain.
-
-    In the floating form, the torso is the free body, and its frame is midway between the hips. q contains the pose of
-    the torso, followed by the left and the right leg, each from the hip down. The configuration q_fixed of the fixed
-    form corresponds to
+    In the floating form, the torso is the free body, and its frame is midway between the hips. q contains the pose of the
+    torso, followed by the left and the right leg, each from the hip down. The configuration q_fixed of the fixed form is
 
         q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]).
 
-    The joint entries of v and a are in the same order. The first six entries are J v and J a + dJ/dt v, where v, a and
-    J = jacobian(.., "pelvis"), in body coordinates, are those of the fixed form. The joint torques of both forms are
-    equal if the force on the free joint is zero and the ground's wrench acts on the left sole.
+    Velocities and accelerations are in the same order; their first six entries are J qd and J qdd + dJ/dt qd of the fixed form
+    with J = jacobian(.., "pelvis"), in body coordinates. The joint torques of both forms are equal if the force on the free
+    joint is zero and the ground's wrench acts on the left sole.
 
-    The frame "pelvis" is on the torso, and the frames "left_sole" and "right_sole" are on the undersides of the feet,
-    below the ankles. The tip is "right_sole".
+    The frame "pelvis" is on the torso, and the frames "left_sole" and "right_sole" are on the undersides of the feet, below the
+    ankles. The tip is "right_sole".
 
-    The source's table of values was not available; the default values, with a total mass of 36 kg, are our choice.
-    Links are uniform boxes: the torso (0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips), thighs and shins
-    (0.08 m wide and deep), and feet (0.12 m wide, from 0.08 m behind the ankle to 0.14 m in front of it).
+    The source's table of values was not available; the default values, with a total mass of 36 kg, are our choice. Links are
+    uniform boxes: the torso (0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips), thighs and shins (0.08 m wide and
+    deep), and feet (0.12 m wide, from 0.08 m behind the ankle to 0.14 m in front of it).
 
     Args:
         floating: use a free joint at the torso instead of a fixed left foot.
@@ -174,13 +159,14 @@ def biped(
     feet = {"left": np.zeros(3), "right": np.array([0, -hip_width, 0])}
     heights = {"ankle": ankle_height, "knee": ankle_height + leg_length, "hip": ankle_height + 2 * leg_length}
     pelvis = np.array([0, -hip_width / 2, heights["hip"]])
-    bodies = {"torso": _box(torso_mass, pelvis + 0.25 * Z, (0.15, 0.25, 0.5))}
-    for side, foot in feet.items():
-        bodies[f"{side}_thigh"] = _box(
-            thigh_mass, foot + (heights["knee"] + leg_length / 2) * Z, (0.08, 0.08, leg_length)
-        )
-        bodies[f"{side}_shin"] = _box(shin_mass, foot + (ankle_height + leg_length / 2) * Z, (0.08, 0.08, leg_length))
-        bodies[f"{side}_foot"] = _box(foot_mass, foot + 0.03 * X + ankle_height / 2 * Z, (0.22, 0.12, ankle_height))
+    middle = leg_length / 2
+    leg = (  # link, mass, centre above the sole, edges
+        ("thigh", thigh_mass, (heights["knee"] + middle) * Z, (0.08, 0.08, leg_length)),
+        ("shin", shin_mass, (heights["ankle"] + middle) * Z, (0.08, 0.08, leg_length)),
+        ("foot", foot_mass, 0.03 * X + ankle_height / 2 * Z, (0.22, 0.12, ankle_height)),
+    )
+    bodies = {f"{side}_{link}": _box(m, foot + c, edges) for side, foot in feet.items() for link, m, c, edges in leg}
+    bodies["torso"] = _box(torso_mass, pelvis + 0.25 * Z, (0.15, 0.25, 0.5))
 
     down = {
         side: [
@@ -190,11 +176,11 @@ def biped(
         for side, foot in feet.items()
     }
     if floating:
-        free = [_Row(f"floating_base{x}", f"torso{x}", X, pelvis) for x in Free.parts[:-1]]
-        rows = [*free, _Row(f"floating_base{Free.parts[-1]}", "torso", X, pelvis), *down["left"], *down["right"]]
+        carried = [f"torso{x}" for x in Free.parts[:-1]] + ["torso"]
+        free = [_Row(f"floating_base{x}", link, X, pelvis) for x, link in zip(Free.parts, carried, strict=True)]
+        rows = [*free, *down["left"], *down["right"]]
         parents = [*range(-1, 10), 5, *range(11, 15)]
         origin = pelvis
-        screws = [*np.eye(6), *([*row.axis, 0, 0, 0] for row in rows[6:])]
     else:
         # on the way up, a joint rotates the upper link relative to the lower one
         above = ["torso", *(row.link for row in down["left"][:-1])]
@@ -202,8 +188,10 @@ def biped(
         rows = [*reversed(up), *down["right"]]
         parents = list(range(-1, 9))
         origin = feet["left"]
-        screws = [[*row.axis, 0, 0, 0] for row in rows]
 
+    screws = np.array([[*row.axis, 0, 0, 0] for row in rows])
+    if floating:
+        screws[:6] = np.eye(6)
     links = [row.link for row in rows]
     points = np.array([row.point for row in rows])
     before = np.array([origin if p < 0 else points[p] for p in parents])
@@ -251,21 +239,9 @@ def geared_link(
     link_damping: float = 0.0,
     gravity: float = 9.81,
 ) -> Chain:
-    """One link driven by a motor through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
+    """The link of `single_link` with its gear ratio r as a leaf, which can be differentiated: `chain.transmission.matrix`.
 
-    The link rotates about x and hangs down along -z at q = 0. With r = gear_ratio, the equation of motion is
-
-        I qdd + B qd + mass gravity com_distance sin q = r tau_m,
-        I = r^2 motor_inertia + link_inertia,  B = r^2 motor_damping + link_damping.
-
-    `link_inertia` is about the joint axis [kg m^2]. The book prints r instead of r^2 in B. The correct factor is r^2,
-    since each damping coefficient refers to the speed of its own shaft [N m s/rad].
-
-    The dynamics equal those of `single_link`, in which armature and friction represent the motor. Here the gear ratio
-    is a leaf, `chain.transmission.matrix`, which can be differentiated and optimised.
-
-    Raises:
-        ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
+    The equation of motion is that of `single_link` with tau = r tau_m, where tau_m is the torque of the motor.
     """
     link = hanging_link(mass, com_distance, link_inertia, gravity, friction=Friction(link_damping))
     return with_transmission(link, gear_ratio=gear_ratio, rotor_inertia=motor_inertia, viscous_friction=motor_damping)
@@ -371,17 +347,12 @@ def coupled_wrist(
     if len(gear_ratio) != 3:
         raise ModelError(f"gear_ratio has {len(gear_ratio)} values, but the wrist has 3 joints")
     r4, r5, r6 = gear_ratio
-    wrist = parallel_chain(
-        axes=[Z, Y, Z],
-        offsets=[0 * X, 0 * X, 0 * X],
-        bodies=[
-            slender_body(m, sign * d * Z + 0.1 * d * X, m * d**2 / 5)
-            for m, d, sign in zip(masses, lengths, (-1, 1, 1), strict=True)
-        ],
-        tip=lengths[2] * Z,
-        gravity=-gravity * Z,
-        topology=Topology.serial(3, joint_names=("joint4", "joint5", "joint6"), tip_name="tip"),
-    )
+    bodies = [
+        slender_body(m, sign * d * Z + 0.1 * d * X, m * d**2 / 5)
+        for m, d, sign in zip(masses, lengths, (-1, 1, 1), strict=True)
+    ]
+    topology = Topology.serial(3, joint_names=("joint4", "joint5", "joint6"), tip_name="tip")
+    wrist = parallel_chain([Z, Y, Z], bodies, gravity, tip=lengths[2] * Z, topology=topology)
     return with_transmission(
         wrist,
         matrix=[[r4, 0, 0], [0, r5, 0], [0, r6, r6]],
@@ -412,14 +383,8 @@ def cartesian_two_link(*, m1: float = 1.0, m2: float = 1.0, gravity: float = 9.8
 
     M = diag(m1 + m2, m2), h = 0 and g = [(m1 + m2) gravity, 0] are constant.
     """
-    return parallel_chain(
-        axes=[Z, X],
-        offsets=[0 * X, 0 * X],
-        bodies=[slender_body(m1, 0 * X, 0.0), slender_body(m2, 0 * X, 0.0)],
-        tip=0 * X,
-        gravity=-gravity * Z,
-        prismatic=(0, 1),
-    )
+    bodies = [slender_body(m1, 0 * X, 0.0), slender_body(m2, 0 * X, 0.0)]
+    return parallel_chain([Z, X], bodies, gravity, prismatic=(0, 1))
 
 
 def single_link(
@@ -442,7 +407,8 @@ def single_link(
 
     and the potential energy is mass gravity com_distance (1 - cos q). `link_inertia` is about the joint axis; the
     default is that of a uniform rod of 1 m. The reflected motor inertia is the chain's armature, and B its viscous
-    friction. Each damping coefficient refers to the speed of its own shaft [N m s/rad].
+    friction. The book prints r instead of r^2 in B. The correct factor is r^2, since each damping coefficient refers to the
+    speed of its own shaft [N m s/rad]. See `geared_link` for a gear ratio that can be optimised.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
@@ -480,14 +446,8 @@ def spherical_rrp(
     Since its table of parameters was not available, the axes, zero positions, slender bodies and default values are our choice.
     """
     turret = np.array([0, 0, 0, 0, turret_inertia / 2, 0, turret_inertia / 2, 0, 0, turret_inertia])
-    return parallel_chain(
-        axes=[Z, -Y, X],
-        offsets=[0 * X, 0 * X, 0 * X],
-        bodies=[turret, slender_body(m1, lc1 * X, i1, along=X), slender_body(m2, 0 * X, i2, along=X)],
-        tip=0 * X,
-        gravity=-gravity * Z,
-        prismatic=(2,),
-    )
+    bodies = [turret, slender_body(m1, lc1 * X, i1, along=X), slender_body(m2, 0 * X, i2, along=X)]
+    return parallel_chain([Z, -Y, X], bodies, gravity, prismatic=(2,))
 
 
 def pendulum_3dof(
@@ -516,13 +476,8 @@ def pendulum_3dof(
     The system is example 2 of Shih et al. 2012. Since its figure and table were not available, the axes (x, y, y) and all
     default values are our choice.
     """
-    return parallel_chain(
-        axes=[X, Y, Y],
-        offsets=[0 * X, 0 * X, -l1 * Z],
-        bodies=[np.zeros(10), slender_body(m1, -lc1 * Z, i1), slender_body(m2, -lc2 * Z, i2)],
-        tip=-l2 * Z,
-        gravity=-gravity * Z,
-    )
+    bodies = [np.zeros(10), slender_body(m1, -lc1 * Z, i1), slender_body(m2, -lc2 * Z, i2)]
+    return parallel_chain([X, Y, Y], bodies, gravity, offsets=[0 * X, 0 * X, -l1 * Z], tip=-l2 * Z)
 
 
 def pendulum(
@@ -562,11 +517,12 @@ def pendulum(
     m, ll = per_link("mass", mass), per_link("length", length)
     lc = ll / 2 if com_distance is None else per_link("com_distance", com_distance)
     moment = m * ll**2 / 12 if inertia is None else per_link("inertia", inertia)
+    joints = np.outer([0, *ll], -Z)  # joint k + 1 is at the end of link k
     return parallel_chain(
-        axes=[X] * n,
-        offsets=[0 * X, *(-x * Z for x in ll[:-1])],
-        bodies=[slender_body(m[i], -lc[i] * Z, moment[i]) for i in range(n)],
-        tip=-ll[-1] * Z,
-        gravity=-gravity * Z,
+        [X] * n,
+        [slender_body(m[i], -lc[i] * Z, moment[i]) for i in range(n)],
+        gravity,
+        offsets=joints[:-1],
+        tip=joints[-1],
         friction=Friction(per_link("damping", damping)),
     )
