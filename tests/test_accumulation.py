@@ -240,6 +240,34 @@ def test_bad_files_are_named(logged):
         list(read_log_chunks(logged / "run.npz", joints=3))
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("run.bag", "bag cannot be read in parts"), ("run.xlsx", "not '.xlsx'"), ("run", "without a suffix")],
+)
+def test_files_that_cannot_be_read_in_parts_are_named(tmp_path, name, message):
+    (tmp_path / name).write_bytes(b"PAR1")
+    with pytest.raises(LogError, match=message) as error:
+        list(read_log_chunks(tmp_path / name))
+    assert str(tmp_path / name) in str(error.value)
+
+
+def test_parts_of_an_archive_have_any_form_of_time(tmp_path):
+    t = np.arange(250) * 10_000_000 + 1_700_000_000_999_000_000
+    x = np.sin(np.arange(250.0) / 9)
+    np.savez(
+        tmp_path / "run.npz",
+        sec=t // 10**9,
+        nanosec=t % 10**9,
+        q=x[:, None],
+        tau=2 * x[:, None],
+        state=np.array(["on"]),
+    )
+    parts = list(read_log_chunks(tmp_path / "run.npz", 100))
+    whole = read_log(tmp_path / "run.npz")
+    np.testing.assert_array_equal(np.concatenate([part.t for part in parts]), whole.t)
+    np.testing.assert_array_equal(np.concatenate([part.q for part in parts]), whole.q)
+
+
 def test_parts_of_parquet_are_refused_like_the_whole(logged, tmp_path):
     parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     with np.load(logged / "small.npz") as held:

@@ -21,7 +21,7 @@ from jaxdyn.identification import (
 from jaxdyn.identification.accumulate import accumulate
 from jaxdyn.identification.base import with_parameters
 from jaxdyn.identification.columns import all_columns
-from jaxdyn.io.motion import coordinate_names
+from jaxdyn.model.chain import coordinate_names
 
 
 def state(chain, seed):

@@ -90,7 +90,7 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain", 
     """
     from ..io.bags import is_bag
     from ..io.logs import read_log
-    from ..io.motion import coordinate_names
+    from ..model.chain import coordinate_names
 
     names = coordinate_names(chain)
     numbered = coordinate_names(_unlocked(options, model)) if options.lock and chain.coupling is None else None

@@ -70,8 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from ..identification.simulated_logs import NoiseLevel
     from ..identification.validation import tracking_log, with_payload
     from ..io.files import check_output_file
-    from ..io.logs import write_log
-    from ..io.motion import read_motion
+    from ..io.logs import read_motion, write_log
 
     check_output_file(options.out)
     model = read_model(options, options.model, allow_nonphysical=False)

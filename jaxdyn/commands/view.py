@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     """Show the robot until interrupted; return the exit code."""
     import sys
 
-    from ..io.motion import read_motion
+    from ..io.logs import read_motion
     from ..view.film import animate
     from ..view.scene import build_scene
     from ..view.server import open_viewer

@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float
 
 from ..errors import LogError
 from ..io.logs import Log
-from ..io.motion import coordinate_names
-from ..model.chain import Chain
+from ..model.chain import Chain, coordinate_names
 from .accumulate import accumulate_blocks
 from .base import BaseParameters, base_parameters
 from .factors import as_float64, below, equal_blocks, triangle_of

@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float
 
 from ..errors import LogError
 from ..io.logs import Log
-from ..io.motion import coordinate_names
-from ..model.chain import Chain, leading_joints
+from ..model.chain import Chain, coordinate_names, leading_joints
 from .accumulate import accumulate_samples
 from .base import (
     BaseParameters,

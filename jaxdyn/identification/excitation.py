@@ -23,8 +23,7 @@ from scipy import interpolate, linalg
 from ..dynamics import friction_force, inverse_dynamics
 from ..errors import IdentificationError
 from ..io.files import write_whole
-from ..io.motion import coordinate_names
-from ..model.chain import Chain, coordinate_limits, leading_joints, turning_joints
+from ..model.chain import Chain, coordinate_limits, coordinate_names, leading_joints, turning_joints
 from .factors import as_float64
 
 

@@ -31,9 +31,8 @@ from scipy import interpolate
 from ..dynamics import friction_force, inverse_dynamics
 from ..errors import IdentificationError
 from ..io.logs import Log, check_log
-from ..io.motion import coordinate_names
 from ..model.build import rounding_note
-from ..model.chain import Chain, with_leaves
+from ..model.chain import Chain, coordinate_names, with_leaves
 from .accumulate import accumulate
 from .base import BaseParameters, base_parameters, stacked
 from .columns import Columns, all_columns

@@ -24,8 +24,7 @@ from jaxtyping import Float
 
 from ..errors import IdentificationError, ModelError
 from ..io.logs import Log, check_log
-from ..io.motion import coordinate_names
-from ..model.chain import Chain, frame_index, leading_joints
+from ..model.chain import Chain, coordinate_names, frame_index, leading_joints
 from ..spatial.inertia import transform_inertial_parameters
 from .accumulate import accumulate_blocks
 from .base import base_parameters, given_samples_torque, prior_parameters

@@ -28,10 +28,9 @@ from ..errors import IdentificationError, LogError, ModelError, OutputError
 from ..io.column_map import ALIASES
 from ..io.files import write_whole
 from ..io.logs import Log, check_time, row_range
-from ..io.motion import coordinate_names
 from ..io.tables import Table, find_bad_rows, open_table
 from ..model.build import unrounded
-from ..model.chain import Chain, frame_index, layout
+from ..model.chain import Chain, coordinate_names, frame_index, layout
 from ..model.joints import Free
 from ..model.mechanisms import Constraint
 from .base import RANK_TOLERANCE, BaseParameters, chosen_parameters

@@ -8,10 +8,9 @@ import numpy as np
 
 from ..errors import IdentificationError
 from ..io.logs import Log, check_log, named_apart
-from ..io.motion import coordinate_names
 from ..io.tables import STILL
 from ..model.build import rounding_note
-from ..model.chain import Chain
+from ..model.chain import Chain, coordinate_names
 from .base import STAND_IN_MASS, STAND_IN_RADIUS
 from .consistency import Consistency
 from .factors import check_identifiable, check_one_by_one

@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from .._summary import Summary, data_frame, lines
 from ..errors import IdentificationError
-from ..io.motion import coordinate_names
-from ..model.chain import Chain, with_bodies
+from ..model.chain import Chain, coordinate_names, with_bodies
 from .base import BaseParameters, TotalMass, prior_parameters, total_mass_of
 from .columns import INERTIAL_NAMES, Columns
 from .consistent import ConsistentEstimate

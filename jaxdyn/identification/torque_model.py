@@ -31,8 +31,7 @@ from ..dynamics.friction import motor_friction
 from ..dynamics.regressors import DriveTerm
 from ..errors import IdentificationError, ModelError
 from ..io.model_file import read_model, write_model
-from ..io.motion import coordinate_names
-from ..model.chain import Chain, turning_joints
+from ..model.chain import Chain, coordinate_names, turning_joints
 from .base import motion_torque, rigid_torque
 from .columns import RECIPES, Columns, ExtraColumns, joint_springs, motor_terms, prior_parameters
 from .factors import as_float64

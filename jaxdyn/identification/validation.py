@@ -24,8 +24,7 @@ from scipy import interpolate
 from .._summary import data_frame
 from ..dynamics import crba, mass_matrix_inverse
 from ..errors import IdentificationError, LogError, ModelError
-from ..io.logs import Log, check_log
-from ..io.motion import Motion
+from ..io.logs import Log, Motion, check_log
 from ..model.chain import Chain
 from .base import BaseParameters
 from .columns import Columns

@@ -2,7 +2,14 @@
 
 from .._exports import publish as _publish
 from .loading import load as load, loads as loads, read_geometry as read_geometry
-from .logs import Log as Log, check_log as check_log, read_log as read_log, read_log_chunks as read_log_chunks
+from .logs import (
+    Log as Log,
+    Motion as Motion,
+    check_log as check_log,
+    read_log as read_log,
+    read_log_chunks as read_log_chunks,
+    read_motion as read_motion,
+)
 from .mjcf import from_mujoco as from_mujoco
 from .mjcf_write import to_mjcf as to_mjcf, write_mjcf as write_mjcf
 from .model_file import (
@@ -10,7 +17,6 @@ from .model_file import (
     model_about as model_about,
     save_model as save_model,
 )
-from .motion import Motion as Motion, read_motion as read_motion
 from .shapes import (
     Geometry as Geometry,
     geometry_from_mujoco as geometry_from_mujoco,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import LogError
-from .tables import LOCKED, MAP, TOPIC, BadCell, Table, within
+from .tables import LOCKED, MAP, TOPIC, Table, in_memory, within
 
 FIELDS = {"q": "position", "qd": "velocity", "tau": "effort"}
 _NANO = 1e-9
@@ -374,10 +374,7 @@ def open_bag(
                 _read(path, bag, states.setdefault(name, JointStates(name)), connections)
     columns, kinds, notes = one_table(paths[0], states, joint_names, topic is not None, efforts)
 
-    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
-        return {name: columns[name] for name in wanted}, []
-
-    return Table(tuple(columns), read, lambda row: f"sample {row + 1}", tuple(notes), kinds)
+    return in_memory(columns, lambda row: f"sample {row + 1}", notes=tuple(notes), kinds=kinds)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Logged runs of robots: `Log`, and how it is read, whole or in parts, checked and written.
+"""Logged runs of robots: `Log`, and how it is read, whole or in parts, checked and written; and `Motion`, for viewing.
 
 A log is read as one table, whatever its files. Unusable data is an error that names the file, row and column; doubtful data is
 noted in the log.
@@ -7,10 +7,8 @@ noted in the log.
 import contextlib
 import dataclasses
 import io
-import itertools
 import os
 import pathlib
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -20,17 +18,20 @@ from jaxtyping import Float
 
 from .._summary import data_frame, numbered
 from ..errors import LogError, OutputError
-from ..model.chain import Chain, coordinate_limits
+from ..model.chain import Chain, coordinate_limits, coordinate_names
 from .bags import is_bag, open_bag
 from .column_map import (
+    ALIASES,
     CLOCK,
     ColumnMap,
     blocks_of,
     clock_columns,
     find_columns,
     labels_of,
+    named_columns,
     read_column_map,
     seconds_of,
+    stem_of,
     with_clock,
     with_combined_clock,
     with_map,
@@ -38,6 +39,7 @@ from .column_map import (
 from .files import write_whole
 from .tables import (
     GAP,
+    IN_A_MAP,
     LOCKED,
     MAP,
     SELECTED,
@@ -46,21 +48,28 @@ from .tables import (
     BadCell,
     BadRows,
     Table,
-    begins_with_number,
+    binary_parts,
     checked_suffix,
     find_bad_rows,
     jumps,
     looks_like_degrees,
     open_table,
-    parquet_column,
     repeated_note,
     repeats,
     segments,
     smooth_speed,
-    text_table,
+    text_parts,
     velocity_scale,
     within,
 )
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # a file, or the files of one run
+
+
+def files_of(path: Paths) -> tuple[list[pathlib.Path], pathlib.Path]:
+    """The files of a run, and what they are called in messages."""
+    files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
+    return files, pathlib.Path("+".join(map(str, files)))
 
 
 def open_log(
@@ -99,9 +108,8 @@ def _joined(
     if given is not None and given.has_clock_in_parts:
         tables = [with_combined_clock(table, path, given) for table, path in zip(tables, paths, strict=True)]
         given = dataclasses.replace(given, kinds={**given.kinds, "t": {"column": CLOCK}})
-    return _side_by_side(
-        paths, tables, [_clock(path, table, given) for path, table in zip(paths, tables, strict=True)]
-    ), given
+    clocks = [_clock(path, table, given) for path, table in zip(paths, tables, strict=True)]
+    return _side_by_side(paths, tables, clocks), given
 
 
 def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table]) -> Table:
@@ -150,16 +158,13 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         arrays, cells = {}, []
         for k, (table, t) in enumerate(zip(tables, times, strict=True)):
-            here = [name for name in wanted if owner[name] == k]
-            own, bad = table.read(here) if here else ({}, [])
+            own, bad = table.read(here) if (here := [name for name in wanted if owner[name] == k]) else ({}, [])
             if k == 0:
                 places = {int(row): place for place, row in enumerate(rows)}
                 cells += [(places[row], column, text) for row, column, text in bad if row in places]
                 arrays |= {name: array[rows] for name, array in own.items()}
                 continue
-            if bad:
-                row, column, text = bad[0]
-                raise LogError(f"{paths[k]}: {table.line(row)}, column {column!r}: {text}")
+            _refuse_cells(paths[k], table, bad)
             for name, array in own.items():
                 flat = array.reshape(len(t), -1)
                 across = np.stack([np.interp(times[0][rows], t, column) for column in flat.T], axis=1)
@@ -171,6 +176,12 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
     lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows omitted because some files have no values at these times"
     notes = (note + lost * (not keep.all()), *(note for table in tables for note in table.notes))
     return Table(tuple(owner), read, lambda row: tables[0].line(int(rows[row])), notes)
+
+
+def _refuse_cells(path: pathlib.Path, table: Table, bad: Sequence[BadCell]) -> None:
+    if bad:
+        row, column, what = bad[0]
+        raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
 
 
 def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
@@ -193,12 +204,10 @@ def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
     """Read the time stamps by which tables are joined."""
     arrays, bad = table.read([clock])
     t = arrays[clock].reshape(-1)
-    if bad or not np.isfinite(t).all():
-        row = bad[0][0] if bad else int(np.flatnonzero(~np.isfinite(t))[0])
-        raise LogError(
-            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, but this value is not a "
-            "finite number"
-        )
+    lost = [row for row, *_ in bad] or np.flatnonzero(~np.isfinite(t))
+    if len(lost):
+        fault = "files are joined by time stamps, but this value is not a finite number"
+        raise LogError(f"{path}: {table.line(int(lost[0]))}, column {clock!r}: {fault}")
     back = np.flatnonzero(np.diff(t) <= 0)
     if len(t) < 2 or len(back):
         where = f" at {table.line(int(back[0]) + 1)}" if len(back) else ""
@@ -266,7 +275,7 @@ class Log:
 
 
 def read_log(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    path: Paths,
     joints: int | Sequence[str] | None = None,
     *,
     gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
@@ -279,9 +288,9 @@ def read_log(
 ) -> Log:
     """Read a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
-    Parquet requires the extra `jaxdyn[parquet]`, bags require `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag,
-    or an .mcap or .db3 file with `sensor_msgs/JointState` messages, whose header stamps are time and whose efforts are torques,
-    or with `trajectory_msgs/JointTrajectory` messages. Its joints are identified by name, in any order and message.
+    Parquet requires the extra `jaxdyn[parquet]`, bags require `jaxdyn[bags]`. Of a bag (a ROS 1 .bag, the folder of a ROS 2
+    bag, or an .mcap or .db3 file), `sensor_msgs/JointState` messages are read, whose header stamps are time and whose efforts
+    are torques, or `trajectory_msgs/JointTrajectory` messages. Its joints are identified by name.
 
     In other files, columns are recognised by name, in any order and case, with joints numbered from 1 or 0:
 
@@ -296,8 +305,7 @@ def read_log(
     `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`; suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
     brackets are ignored. If no positions are numbered, columns are found by joint name, as in `shoulder/position`,
     `position_shoulder`, `effort[shoulder]` or `/joint_states/shoulder/velocity`. In .npz and .parquet files, a quantity may
-    also be one (N, n) array named `q`, `qd`, `tau` or `i`. Text files may have commas, semicolons, tabs or blanks as
-    separators, `#` comments, a byte-order mark and any line endings. Other columns are ignored, with a note.
+    also be one (N, n) array. Other columns are ignored, with a note.
 
     Rows that repeat an earlier row exactly, with its time stamp, are removed with a note. Gaps (time steps longer than 5 times
     the median step) are noted but accepted: `preprocess` treats the pieces separately.
@@ -326,8 +334,7 @@ def read_log(
 
     Cost: about 0.1 s for a CSV file with 20 000 rows and 22 columns.
     """
-    files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
-    path = pathlib.Path("+".join(map(str, files)))  # for messages
+    files, path = files_of(path)
     names = None if joints is None or isinstance(joints, int) else tuple(joints)
     given = None if columns is None else read_column_map(columns)
     if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
@@ -339,20 +346,19 @@ def read_log(
     arrays, cells = table.read([name for names in kinds.values() for name in names])
     blocks = blocks_of(path, kinds, arrays)
     blocks["t"], counted = seconds_of(blocks["t"])
-    first, last = row_range(path, rows, len(blocks["t"]))
+    total = len(blocks["t"])
+    first, last = row_range(path, rows, total)
     blocks = {kind: block[first:last] for kind, block in blocks.items()}
     notes = [*table.notes, *found, *counted]
     if rows is not None:
-        notes.append(f"rows {rows[0]} to {rows[1]} of {len(arrays[kinds['t'][0]])} read")
+        notes.append(f"rows {rows[0]} to {rows[1]} of {total} read")
     if ignored:
         notes.append(f"columns ignored: {', '.join(ignored)}")
     if names is not None and numbered is not None and blocks["q"].shape[1] == len(numbered) != len(names):
         kinds, blocks, others = _selected(path, kinds, blocks, names, tuple(numbered))
         notes.append(f"columns of {', '.join(others)} left out, which are not among the robot's joints")
         notes += [f"{name} is left out, but moves (it spans {x:.2g})" for name, x in others.items() if x > STILL]
-    _check_count(
-        path, kinds["q"], blocks["q"].shape[1], joints if joints is None or isinstance(joints, int) else len(joints)
-    )
+    _check_count(path, kinds["q"], blocks["q"].shape[1], joints if names is None else len(names))  # type: ignore[arg-type]
     again = repeats(np.concatenate([blocks["t"], _values(blocks)], axis=1))
     at = np.flatnonzero(~again)
     if again.any():
@@ -364,16 +370,15 @@ def read_log(
     cells = [(int(rank[row - first]), column, text) for row, column, text in cells if inside(row)]
     place = lambda row: table.line(first + int(at[row]))
     t, labels = blocks["t"][:, 0], _labels(kinds, blocks)
-    bad, report = _bad_rows(
-        find_bad_rows(t, _values(blocks), labels, blocks["q"].shape[1], kinds["t"][0]), cells, place
-    )
+    faults = find_bad_rows(t, _values(blocks), labels, blocks["q"].shape[1], kinds["t"][0])
+    bad, report = _bad_rows(faults, cells, place)
     keep = np.ones(len(t), bool)
     if len(bad):
         report = f"{len(bad)} of {len(t)} rows cannot be used: {report}"
         _refuse_rows(path, report, on_bad_rows, len(bad) > len(t) / 10)
         keep[bad] = False
         notes.append(f"{report}; dropped: {_ranges(at[np.sort(bad)] + first + 1)}")
-    _refuse_jumps(path, blocks["q"], keep, labels, place)
+    _refuse_jumps(path, blocks["q"], keep, labels, place, ", or select rows without jumps with {rows}", **SELECTED)
     if keep.sum() < MINIMUM_ROWS:
         raise LogError(f"{path}: {keep.sum()} samples are too few; at least {MINIMUM_ROWS} are needed")
     kept = np.flatnonzero(keep)
@@ -492,7 +497,7 @@ def check_log(
         given = coordinate_limits(chain)
         position_limits = np.stack([given["lower"], given["upper"]], 1) if position_limits is None else position_limits
         velocity_limit = given["velocity"] if velocity_limit is None else velocity_limit
-        joint_names = joint_names or chain.topology.coordinate_names or chain.joint_names[: chain.nv]
+        joint_names = joint_names or coordinate_names(chain)
     limits = np.tile([-np.inf, np.inf], (n, 1)) if position_limits is None else position_limits.astype(np.float64)
     fastest = np.full(n, np.inf) if velocity_limit is None else velocity_limit.astype(np.float64)
     names = [f"joint {j + 1}" for j in range(n)] if joint_names is None else list(joint_names)
@@ -572,19 +577,12 @@ def _bad_rows(
 
 
 def _refuse_rows(path: pathlib.Path, counted: str, on_bad_rows: str, too_many: bool) -> None:
-    if on_bad_rows == "raise" and not too_many:
-        raise LogError(
-            f"{path}: {counted}",
-            "Repair the file, drop these rows with {on_bad_rows}, or select the rows to read with {rows}",
-            on_bad_rows="'drop'",
-            **SELECTED,
-        )
     if too_many:
-        raise LogError(
-            f"{path}: {counted}. This is more than a tenth, too many to drop",
-            "repair the file, or select the rows to read with {rows}",
-            **SELECTED,
-        )
+        remedy = "repair the file, or select the rows to read with {rows}"
+        raise LogError(f"{path}: {counted}. This is more than a tenth, too many to drop", remedy, **SELECTED)
+    if on_bad_rows == "raise":
+        remedy = "Repair the file, drop these rows with {on_bad_rows}, or select the rows to read with {rows}"
+        raise LogError(f"{path}: {counted}", remedy, on_bad_rows="'drop'", **SELECTED)
 
 
 def _ranges(numbers: np.ndarray) -> str:
@@ -595,17 +593,20 @@ def _ranges(numbers: np.ndarray) -> str:
 
 
 def _refuse_jumps(
-    path: pathlib.Path, q: np.ndarray, keep: np.ndarray, labels: Sequence[str], place: Callable[[int], str]
+    path: pathlib.Path,
+    q: np.ndarray,
+    keep: np.ndarray,
+    labels: Sequence[str],
+    place: Callable[[int], str],
+    otherwise: str = "",
+    **arguments: str,
 ) -> None:
     found = jumps(q, keep)
     if found:
         joint, row = min(found, key=lambda pair: pair[1])
-        raise LogError(
-            f"{path}: {len(found)} jumps in position, first at {place(row)}, column {labels[joint]!r}, which reaches "
-            f"{q[row, joint]:.6g} in one step",
-            "Unwrap angles that jump by a full turn (numpy.unwrap), or select rows without jumps with {rows}",
-            **SELECTED,
-        )
+        where = f"first at {place(row)}, column {labels[joint]!r}, which reaches {q[row, joint]:.6g} in one step"
+        remedy = "Unwrap angles that jump by a full turn (numpy.unwrap)"
+        raise LogError(f"{path}: {len(found)} jumps in position, {where}", remedy + otherwise, **arguments)
 
 
 def check_time(path: pathlib.Path, t: np.ndarray, place: Callable[[int], str]) -> list[str]:
@@ -647,20 +648,16 @@ def _torques(
 
 
 def _check_variance(path: pathlib.Path, q: np.ndarray, tau: np.ndarray, kinds: dict[str, list[str]]) -> list[str]:
-    still, silent = np.ptp(q, axis=0) == 0, np.ptp(tau, axis=0) == 0
-    if still.all():
+    if (np.ptp(q, axis=0) == 0).all():
         raise LogError(
             f"{path}: positions are constant ({', '.join(kinds['q'])}): nothing can be identified from a robot at rest"
         )
-    kind = "tau" if "tau" in kinds else "i"
-    names = labels_of(kinds[kind], tau)
+    silent = np.ptp(tau, axis=0) == 0
+    names = labels_of(kinds["tau" if "tau" in kinds else "i"], tau)
     if silent.all():
         raise LogError(f"{path}: torques are constant ({', '.join(names)}): were torques recorded?")
     constant = [name for name, flag in zip(names, silent, strict=True) if flag]
     return [f"columns {', '.join(constant)} are constant: was the torque recorded?"] if constant else []
-
-
-Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # column names, and one array per name
 
 
 def read_log_chunks(
@@ -678,33 +675,24 @@ def read_log_chunks(
     path = pathlib.Path(path)
     if rows < 100:
         raise LogError(f"{path}: parts of {rows} samples are too short; use at least 100")
-    suffix = checked_suffix(path)
-    parts = (
-        _text(path, rows, gains is not None)
-        if suffix in TEXT_SUFFIXES
-        else _npz(path, rows)
-        if suffix == ".npz"
-        else _parquet(path, rows, gains is not None)
-    )
-    at, removed, last, start = 0, 0, np.zeros((0, 0)), None
-    factors = None if gains is None else np.asarray(gains, np.float64)
-    with contextlib.closing(parts):
-        for names, arrays in parts:
-            kinds, _, notes = find_columns(path, names, gains is not None)
-            blocks = blocks_of(path, kinds, {name: arrays[name] for held in kinds.values() for name in held})
+    if is_bag(path):
+        raise LogError(f"{path}: a bag cannot be read in parts; read it with read_log")
+    at, removed, start = 0, 0, None
+    last = np.zeros((0, 0))  # the row before a part, with the time first
+    with contextlib.closing(_parts(path, rows, gains is not None)) as parts:
+        for part in parts:
+            table = with_clock(part)
+            kinds, _, notes = find_columns(path, table.names, gains is not None)
+            arrays, bad = table.read([name for held in kinds.values() for name in held])
+            if bad:
+                row, column, what = bad[0]
+                raise LogError(f"{path}: data row {at + row + 1}, column {column!r}: {what}")
+            blocks = blocks_of(path, kinds, arrays)
             if start is None and blocks["t"].dtype.kind == "i":
                 start = int(blocks["t"][0, 0])
             blocks["t"], counted = seconds_of(blocks["t"], start)
-            notes += counted
             heat, n = blocks.pop("temperature", None), blocks["q"].shape[1]
-            if joints is not None and n != joints:
-                raise LogError(f"{path}: the log has {n} joints, but the robot has {joints}")
-            if "i" in blocks and (factors is None or factors.shape != (n,)):
-                raise LogError(
-                    f"{path}: the log has motor currents",
-                    f"specify {{gains}}, one for each of the {n} joints [N m/A]",
-                    gains="[..]",
-                )
+            _check_count(path, kinds["q"], n, joints)
             every = np.concatenate([blocks["t"], _values(blocks)], axis=1)
             last = last if len(last) else every[:0]
             new = ~repeats(np.concatenate([last, every]))[len(last) :]
@@ -712,118 +700,34 @@ def read_log_chunks(
             if not new.any():
                 at += len(new)
                 continue
-            if removed:
-                notes.append(repeated_note(removed))
-                removed = 0
+            notes += [*counted, *([repeated_note(removed)] if removed else [])]
+            removed = 0
             blocks = {kind: block[new] for kind, block in blocks.items()}
-            heat = None if heat is None else heat[new]
-            _check_part(path, kinds, blocks, at, last)
-            tau = blocks["i"] if "i" in blocks else blocks["tau"]
-            t, q, qd = blocks["t"][:, 0], blocks["q"], blocks.get("qd")
-            heat = None if heat is None else filled(t, heat)
-            tau = tau if factors is None else tau * factors
-            yield Log(t, q, qd, tau, path.name, tuple(notes), temperature=heat)
+            t, q, labels = blocks["t"][:, 0], blocks["q"], _labels(kinds, blocks)
+            place = lambda row, at=at: f"row {at + row + 1}"
+            if found := find_bad_rows(t, _values(blocks), labels, n):
+                _, report = _bad_rows(found[:1], (), place)
+                raise LogError(
+                    f"{path}: unusable rows among rows {at + 1} to {at + len(t)}: {report}", "repair the file"
+                )
+            if len(last) and t[0] <= last[0, 0]:
+                raise LogError(f"{path}: time does not increase at {place(0)}: {t[0]:.9g} s follows {last[0, 0]:.9g} s")
+            _refuse_jumps(path, q, np.ones(len(t), bool), labels, place)
+            tau = _torques(path, blocks, gains, notes)
+            heat = None if heat is None else filled(t, heat[new])
+            yield Log(t, q, blocks.get("qd"), tau, path.name, tuple(notes), temperature=heat)
             at, last = at + len(new), every[new][-1:]
 
 
-def _check_part(
-    path: pathlib.Path, kinds: dict[str, list[str]], blocks: dict[str, np.ndarray], at: int, last: np.ndarray
-) -> None:
-    """Check a part of a log that starts at row `at`. `last` is the row before it, if any, with the time first."""
-    n = blocks["q"].shape[1]
-    t, values, labels = blocks["t"][:, 0], _values(blocks), _labels(kinds, blocks)
-    found = find_bad_rows(t, values, labels, n)
-    if found:
-        bad = found[0]
-        raise LogError(
-            f"{path}: unusable rows among rows {at + 1} to {at + len(t)}: {len(bad.rows)} {bad.what}, first at row "
-            f"{at + int(bad.rows[0]) + 1}, column {bad.column!r} ({bad.value:.6g}). Repair the file"
-        )
-    if len(last) and t[0] <= last[0, 0]:
-        raise LogError(f"{path}: time does not increase at row {at + 1}: {t[0]:.9g} s follows {last[0, 0]:.9g} s")
-    for joint, row in jumps(values[:, :n], np.ones(len(t), bool)):
-        raise LogError(
-            f"{path}: the position jumps at row {at + row + 1}, column {labels[joint]!r}: unwrap angles that jump by a full "
-            "turn (numpy.unwrap)"
-        )
-
-
-def _text(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
-    """Read a text file in parts. The lines above the first row of numbers are repeated at the start of each part."""
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        head: list[str] = []
-        for line in file:
-            named = line.strip() and not line.lstrip().startswith("#")
-            if named and begins_with_number(line):
-                file_lines = itertools.chain([line], file)
-                break
-            head.append(line)
-            if named:
-                file_lines = file
-                break
-        else:
-            raise LogError(f"{path}: the file contains no data")
-        at = 0
-        while lines := list(itertools.islice(file_lines, rows)):
-            table = with_clock(text_table(path, "".join([*head, *lines])))
-            arrays, bad = table.read(_used(path, table.names, currents))
-            if bad:
-                row, column, what = bad[0]
-                raise LogError(f"{path}: data row {at + row + 1}, column {column!r}: {what}")
-            yield table.names, arrays
-            at += len(next(iter(arrays.values())))
-
-
-def _used(path: pathlib.Path, names: Sequence[str], currents: bool) -> list[str]:
-    return [name for held in find_columns(path, names, currents)[0].values() for name in held]
-
-
-def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {name.removesuffix(".npy"): archive.open(name) for name in archive.namelist()}
-            shapes = {}
-            for name, member in members.items():
-                version = np.lib.format.read_magic(member)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, by_columns, dtype = read(member)
-                if by_columns and len(shape) > 1:
-                    raise LogError(
-                        f"{path}: {name!r} is stored in column-major order: save numpy.ascontiguousarray({name}) instead"
-                    )
-                if dtype.kind not in "fiu" or not shape:
-                    raise LogError(f"{path}: array {name!r} of shape {shape} contains {dtype}, not columns of numbers")
-                shapes[name] = shape, dtype
-            total = max(shape[0] for shape, _ in shapes.values())
-            for at in range(0, total, rows):
-                arrays = {}
-                for name, (shape, dtype) in shapes.items():
-                    count = min(rows, shape[0] - at)
-                    width = int(np.prod(shape[1:], dtype=int))
-                    raw = members[name].read(max(count, 0) * width * dtype.itemsize)
-                    arrays[name] = np.frombuffer(raw, dtype).reshape(-1, *shape[1:]).astype(np.float64)
-                yield tuple(arrays), arrays
-    except LogError:
-        raise
-    except Exception as error:  # on damaged bytes, zipfile, zlib and NumPy raise all kinds of exceptions
-        raise LogError(f"{path}: this is not a NumPy archive, or it is damaged: {error}") from error
-
-
-def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
-    whole = open_table(path)  # raises if the file is damaged or pyarrow is not installed
+def _parts(path: pathlib.Path, rows: int, currents: bool) -> Generator[Table]:
+    """The parts of a file, with the columns that are used."""
+    if checked_suffix(path) in TEXT_SUFFIXES:
+        return text_parts(path, rows)
+    whole = open_table(path)
     names = with_clock(whole).names
-    used = _used(path, names, currents)
-    wanted = [old for old, new in zip(whole.names, names, strict=True) if old in used or old != new]
-    import pyarrow as arrow
-    from pyarrow import parquet
-
-    try:
-        for batch in parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=wanted):
-            arrays = {name: parquet_column(path, name, batch.column(name)) for name in wanted}
-            part = with_clock(Table(tuple(wanted), lambda some, arrays=arrays: ({x: arrays[x] for x in some}, []), str))
-            yield names, part.read(used)[0]
-    except (arrow.ArrowException, OSError) as error:
-        raise LogError(f"{path}: the file is damaged: {error}") from error
+    used = {name for held in find_columns(path, names, currents)[0].values() for name in held}
+    wanted = [old for old, new in zip(whole.names, names, strict=True) if new in used or old != new]
+    return binary_parts(path, wanted, rows)
 
 
 def write_log(path: str | os.PathLike[str], log: Log) -> None:
@@ -834,3 +738,139 @@ def write_log(path: str | os.PathLike[str], log: Log) -> None:
     text = io.StringIO()
     np.savetxt(text, np.column_stack([log.t, *there.values()]) + 0.0, "%.10g", ",", header=header, comments="")
     write_whole(path, text.getvalue(), OutputError)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Motion:
+    """A sampled motion of a robot; q contains quaternions of spherical and free joints, and tau is None if unknown."""
+
+    t: Float[np.ndarray, " N"]
+    q: Float[np.ndarray, "N nq"]
+    tau: Float[np.ndarray, "N nv"] | None = None
+    source: str = "memory"
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+
+def read_motion(
+    path: Paths,
+    chain: Chain,
+    *,
+    columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    topic: str | None = None,
+) -> Motion:
+    """Read a motion of a robot from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
+
+    The following columns are read, in any order; others are ignored:
+
+    - Time [s]: `t`, `time`, `timestamp` or `stamp`, or the dates and pairs of columns that `read_log` accepts.
+    - Positions [rad or m]: `NAME` or `q_NAME` for every joint, or `q1` to `qN` (also `pos1`, `position1`) in the order of
+      `q`. If a joint has a quaternion, only the numbered form is accepted.
+    - Torques [N m or N], optional: `tau_NAME` for every joint, or `tau1` to `tauN` (also `torque1`, `effort1`).
+
+    Instead of numbered columns, .npz and .parquet files may contain one array `q` and one array `tau`. In contrast to
+    `read_log`, torques are optional, and joints at rest, short files and planned motions are accepted. `path`, `columns` and
+    `topic` are as for `read_log`.
+
+    Raises:
+        LogError: the file cannot be read, time or positions are missing or not finite, the number of position or torque
+            columns does not match the robot, or time does not increase.
+    """
+    files, path = files_of(path)
+    given = None if columns is None else read_column_map(columns)
+    table = open_log(files, coordinate_names(chain), given, topic, torques=False)
+    if table.kinds is None:
+        time, positions, torques = _motion_columns(path, table, chain)
+    else:
+        time, positions, torques = (table.kinds.get(kind, []) for kind in ("t", "q", "tau"))
+    arrays, bad = table.read([*time, *positions, *torques])
+    _refuse_cells(path, table, bad)
+    t = seconds_of(arrays[time[0]].reshape(-1))[0]
+    if single := [name for name, array in arrays.items() if array.ndim == 0]:
+        raise LogError(f"{path}: {single[0]!r} is a single number; one row per sample is expected")
+    q = _block(path, arrays, positions, len(t), chain.nq, "positions")
+    tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None
+    rows = np.flatnonzero(~repeats(np.hstack([t[:, None], q, *([] if tau is None else [tau])])))
+    t, q, tau = t[rows], q[rows], None if tau is None else tau[rows]
+    _check_motion(path, lambda row: table.line(int(rows[row])), t, q)
+    return Motion(t, q, tau, "+".join(file.name for file in files))
+
+
+def _motion_columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str], list[str], list[str]]:
+    """Find the names of the columns of time, positions and, if present, torques."""
+    time = clock_columns(table.names)
+    positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
+    torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
+    if not positions and chain.nq == chain.nv:
+        named = named_columns(path, table.names, coordinate_names(chain))
+        positions, torques = named.get("q", []), torques or named.get("tau", [])
+    if not torques and (others := _named(table.names, "tau")[1]):
+        raise LogError(
+            f"{path}: the torque columns are {', '.join(others.values())}, but this robot needs {chain.nv}; complete or "
+            "remove them",
+            "If joints are missing because they do not move, load the model with them locked: {lock}",
+            **LOCKED,
+        )
+    there = f"the columns are {', '.join(filter(None, table.names[:40]))}"
+    if len(time) != 1:
+        raise LogError(
+            f"{path}: {len(time)} columns are called t, time, timestamp or stamp; one is needed; {there}",
+            "Specify it in a column map (docs/logs.md): {columns}",
+            **MAP,
+        )
+    if not positions:
+        names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
+        raise LogError(
+            f"{path}: the columns do not match the {chain.nq} positions of this robot, which must be called {names}q1 .. "
+            f"q{chain.nq}; "
+            f"{there}",
+            f"{IN_A_MAP}. If joints are missing because they do not move, load the model with them locked: {{lock}}",
+            **MAP,
+            **LOCKED,
+        )
+    return time, positions, torques
+
+
+def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) -> list[str]:
+    """Find the columns of one quantity, in order; empty if any column is missing."""
+    for form in ("{}", "q_{}") if kind == "q" else ("tau_{}",):
+        wanted = [form.format(joint) for joint in joints]
+        if wanted and set(wanted) <= set(names):
+            return wanted
+    whole, numbered = _named(names, kind)
+    first = 0 if 0 in numbered else 1
+    if set(numbered) == set(range(first, first + count)):
+        return [numbered[k] for k in sorted(numbered)]
+    return whole if len(whole) == 1 and not numbered else []
+
+
+def _named(names: Sequence[str], kind: str) -> tuple[list[str], dict[int, str]]:
+    """The columns of one quantity without a number, and with one."""
+    stems = [(name, number) for name in names for stem, number in [stem_of(name)] if stem in ALIASES[kind]]
+    return [name for name, k in stems if k is None], {k: name for name, k in stems if k is not None}
+
+
+def _block(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], names: Sequence[str], rows: int, count: int, what: str
+) -> Float[np.ndarray, "N k"]:
+    parts = [arrays[name] for name in names]
+    if any(len(part) != rows for part in parts):
+        raise LogError(f"{path}: {rows} time stamps, but {len(parts[0])} rows of {what}")
+    block = np.concatenate([part.reshape(rows, -1) for part in parts], axis=1)
+    if block.shape[1] != count:
+        raise LogError(f"{path}: {block.shape[1]} columns of {what}, but this robot has {count}")
+    return block
+
+
+def _check_motion(path: pathlib.Path, place: Callable[[int], str], t: np.ndarray, q: np.ndarray) -> None:
+    if len(t) < 2:
+        raise LogError(f"{path}: a motion needs at least two rows, but this one has {len(t)}")
+    lost = np.flatnonzero(~(np.isfinite(t) & np.isfinite(q).all(1)))
+    if len(lost):
+        raise LogError(f"{path}: {place(int(lost[0]))} contains a time or position that is not finite")
+    back = np.flatnonzero(np.diff(t) <= 0)
+    if len(back):
+        raise LogError(
+            f"{path}: time does not increase at {place(int(back[0]) + 1)}; sort the rows, and keep one row per time stamp"
+        )

@@ -8,10 +8,12 @@ import contextlib
 import dataclasses
 import datetime
 import itertools
+import math
 import os
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,6 +106,9 @@ def find_bad_rows(
             found.append(BadRows(rows, what, names[column], float(everything[rows[0], column])))
             alive[rows] = False
 
+    def note_times(rows: np.ndarray, what: str) -> None:
+        note(rows[:, None] & (np.arange(everything.shape[1]) == 0), what)
+
     note(~np.isfinite(everything), "with NaN or infinite numbers")
     with np.errstate(invalid="ignore"):
         large = np.abs(everything) > ABSURD
@@ -114,17 +119,14 @@ def find_bad_rows(
     low, middle, high = np.percentile(t[alive], [25, 50, 75])
     far = alive & (np.abs(t - middle) > 10 * (high - low))
     if far.sum() <= max(10, len(t) // 100):
-        note(_first_column(far, everything), "with time stamps far from all the others")
+        note_times(far, "with time stamps far from all the others")
     kept = np.flatnonzero(alive)
     steps = np.diff(t[kept])
     if (steps <= 0).any():
         back, same = int((steps < 0).sum()), int((steps == 0).sum())
         out = np.zeros(len(t), bool)
         out[np.delete(kept, _longest_increasing(t[kept]))] = True
-        note(
-            _first_column(out, everything),
-            f"at which time does not increase ({back} steps back, {same} repeated stamps)",
-        )
+        note_times(out, f"at which time does not increase ({back} steps back, {same} repeated stamps)")
     for joint, row in jumps(values[:, :positions], alive, there_and_back=True):
         cells = np.zeros(everything.shape, bool)
         cells[row, 1 + joint] = True
@@ -136,21 +138,14 @@ def repeats(rows: Float[np.ndarray, "N m"]) -> Bool[np.ndarray, " N"]:
     """Rows that repeat an earlier row exactly, as loggers write that run faster than their source; the first column is time."""
     again = np.zeros(len(rows), bool)
     if not (np.diff(rows[:, 0]) > 0).all():
-        rows = np.ascontiguousarray(rows + 0.0)  # -0 becomes 0
-        whole = rows.view([("", rows.dtype)] * rows.shape[1])[:, 0]
+        whole = np.ascontiguousarray(rows + 0.0).view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]  # -0 becomes 0
         again[:] = True
-        again[np.unique(whole.view(np.dtype((np.void, whole.dtype.itemsize))), return_index=True)[1]] = False
+        again[np.unique(whole, return_index=True)[1]] = False
     return again
 
 
 def repeated_note(count: int) -> str:
     return f"{count} rows removed that repeat an earlier row exactly, with its time stamp"
-
-
-def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.ndarray, "N m"]:
-    cells = np.zeros(like.shape, bool)
-    cells[:, 0] = rows
-    return cells
 
 
 def jumps(
@@ -175,16 +170,10 @@ def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
     for k, value in enumerate(t.tolist()):
         place = bisect.bisect_left(tails, value)
         before[k] = owners[place - 1] if place else -1
-        if place == len(tails):
-            tails.append(value)
-            owners.append(k)
-        else:
-            tails[place], owners[place] = value, k
-    chain = []
-    k = owners[-1] if owners else -1
-    while k >= 0:
-        chain.append(k)
-        k = before[k]
+        tails[place : place + 1], owners[place : place + 1] = [value], [k]
+    chain = owners[-1:]
+    while chain and before[chain[-1]] >= 0:
+        chain.append(before[chain[-1]])
     return chain[::-1]
 
 
@@ -237,12 +226,24 @@ class TextForm:
     header: bool | None = True  # detected if None; without one, columns are called column 1, column 2, ...
 
 
+def row_name(row: int) -> str:
+    return f"row {row + 1}"
+
+
+def in_memory(columns: Mapping[str, np.ndarray], line: Callable[[int], str] = row_name, **rest: Any) -> Table:
+    """A table of arrays."""
+    return Table(tuple(columns), lambda wanted: ({name: columns[name] for name in wanted}, []), line, **rest)
+
+
 def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
     """Open a .csv, .tsv, .txt, .npz or .parquet file."""
     suffix = checked_suffix(path)
-    if suffix == ".npz":
-        return _open_npz(path)
-    return _open_parquet(path) if suffix == ".parquet" else _open_text(path, form or TextForm())
+    return _open_text(path, form or TextForm()) if suffix in TEXT_SUFFIXES else _BINARY[suffix][0](path)
+
+
+def binary_parts(path: pathlib.Path, wanted: Sequence[str], rows: int) -> Generator[Table]:
+    """Read columns of a .npz or .parquet file in parts."""
+    yield from map(in_memory, _BINARY[checked_suffix(path)][1](path, wanted, rows))
 
 
 def checked_suffix(path: pathlib.Path) -> str:
@@ -255,10 +256,6 @@ def checked_suffix(path: pathlib.Path) -> str:
     if path.stat().st_size == 0:
         raise LogError(f"{path}: the file is empty")
     return suffix
-
-
-def _row(row: int) -> str:
-    return f"row {row + 1}"
 
 
 def _is_number(cell: str) -> bool:
@@ -306,17 +303,33 @@ def _delimiter(header: str) -> str | None:
 
 def _open_text(path: pathlib.Path, form: TextForm) -> Table:
     raw = path.read_bytes()
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        try:
-            text = raw.decode("utf-16")
-        except UnicodeDecodeError as error:
-            raise LogError(
-                f"{path}: the file begins with the byte-order mark of UTF-16, but cannot be decoded as UTF-16: {error}; was it "
-                "truncated?"
-            ) from None
-    else:
-        text = raw.decode("utf-8-sig", errors="replace")
-    return text_table(path, text, form)
+    wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+    try:
+        return text_table(path, raw.decode("utf-16") if wide else raw.decode("utf-8-sig", errors="replace"), form)
+    except UnicodeDecodeError as error:
+        raise LogError(
+            f"{path}: the file begins with the byte-order mark of UTF-16, but cannot be decoded as UTF-16: {error}; was it "
+            "truncated?"
+        ) from None
+
+
+def text_parts(path: pathlib.Path, rows: int) -> Generator[Table]:
+    """Read a text file in parts. The lines above the first row of numbers are repeated at the start of each part."""
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        head: list[str] = []
+        for line in file:
+            named = line.strip() and not line.lstrip().startswith("#")
+            if named and begins_with_number(line):
+                body = itertools.chain([line], file)
+                break
+            head.append(line)
+            if named:
+                body = file
+                break
+        else:
+            raise LogError(f"{path}: the file contains no data")
+        while lines := list(itertools.islice(body, rows)):
+            yield text_table(path, "".join([*head, *lines]))
 
 
 def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Table:
@@ -368,17 +381,16 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
             if column < len(cells) and stamp_of(cells[column]) is not None:
                 stamps, lost = _by_cell(body, delimiter, [column], [name], left_out, times=True)
                 out[name], bad = stamps[:, 0], bad + lost
-        plain = [(name, column) for name, column in zip(wanted, columns, strict=True) if name not in out]
+        rest = [name for name in wanted if name not in out]
+        places = [column for name, column in zip(wanted, columns, strict=True) if name not in out]
         values = None
-        if not left_out and plain:
+        if not left_out and rest:
             with contextlib.suppress(ValueError):
-                usecols = [column for _, column in plain]
-                values = np.loadtxt(body, delimiter=delimiter, usecols=usecols, ndmin=2, comments="#")
+                values = np.loadtxt(body, delimiter=delimiter, usecols=places, ndmin=2, comments="#")
         if values is None:
-            rest, held = [name for name, _ in plain], [column for _, column in plain]
-            values, lost = _by_cell(body, delimiter, held, rest, left_out, times=False)
+            values, lost = _by_cell(body, delimiter, places, rest, left_out, times=False)
             bad += lost
-        out |= {name: values[:, k] for k, (name, _) in enumerate(plain)}
+        out |= dict(zip(rest, values.T, strict=True))
         return {name: out[name] for name in wanted}, bad
 
     return Table(tuple(names), read, lambda row: f"row {row + 1} (line {filled[row] + 1})", notes)
@@ -429,28 +441,63 @@ def _numeric(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def _open_npz(path: pathlib.Path) -> Table:
+@contextlib.contextmanager
+def _npz(path: pathlib.Path) -> Iterator[zipfile.ZipFile]:
+    """A NumPy archive."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            names = tuple(archive.files)
-    except Exception as error:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            yield archive
+    except LogError:
+        raise
+    except Exception as error:  # on damaged bytes, zipfile, zlib and NumPy raise all kinds of exceptions
         raise LogError(f"{path}: this is not a NumPy archive, or it is damaged: {error}") from error
 
+
+def _open_npz(path: pathlib.Path) -> Table:
+    with _npz(path) as archive:
+        names = tuple(name.removesuffix(".npy") for name in archive.namelist())
+
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        arrays = {}
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {}
             for name in wanted:
                 try:
                     arrays[name] = np.asarray(archive[name])  # bytes, if the member is not an array
-                except Exception as error:  # on damaged bytes, NumPy and zipfile raise all kinds of exceptions
+                except Exception as error:
                     why = "it contains objects, not numbers" if "pickle" in str(error) else f"it is damaged: {error}"
                     raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
         return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
 
-    return Table(names, read, _row)
+    return Table(names, read, row_name)
 
 
-def _open_parquet(path: pathlib.Path) -> Table:
+def _npz_parts(path: pathlib.Path, wanted: Sequence[str], rows: int) -> Generator[dict[str, np.ndarray]]:
+    with _npz(path) as archive:
+        members = {name: archive.open(f"{name}.npy") for name in wanted}
+        shapes = {}
+        for name, member in members.items():
+            first = np.lib.format.read_magic(member) == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+            shape, by_columns, dtype = read(member)
+            if by_columns and len(shape) > 1:
+                raise LogError(
+                    f"{path}: {name!r} is stored in column-major order: save numpy.ascontiguousarray({name}) instead"
+                )
+            if dtype.hasobject or not shape:
+                raise LogError(f"{path}: array {name!r} of shape {shape} contains {dtype}, not columns of numbers")
+            shapes[name] = shape, dtype
+        for at in range(0, max(shape[0] for shape, _ in shapes.values()), rows):
+            part = {}
+            for name, (shape, dtype) in shapes.items():
+                row = dtype.itemsize * math.prod(shape[1:])
+                raw = members[name].read(max(min(rows, shape[0] - at), 0) * row)
+                part[name] = _numeric(path, name, np.frombuffer(raw, dtype).reshape(-1, *shape[1:]))
+            yield part
+
+
+@contextlib.contextmanager
+def _parquet(path: pathlib.Path) -> Iterator[Any]:
+    """pyarrow's module for Parquet."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet
@@ -460,21 +507,35 @@ def _open_parquet(path: pathlib.Path) -> Table:
             "or save the log as .csv or .npz"
         ) from error
     try:
-        names = tuple(parquet.read_schema(path).names)
+        yield parquet
+    except LogError:
+        raise
     except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: column names that are not text
         raise LogError(f"{path}: this is not a Parquet file, or it is damaged: {error}") from error
 
+
+def _open_parquet(path: pathlib.Path) -> Table:
+    with _parquet(path) as parquet:
+        names = tuple(parquet.read_schema(path).names)
+
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
-        try:
+        with _parquet(path) as parquet:
             table = parquet.read_table(path, columns=list(wanted))
-        except (arrow.ArrowException, OSError) as error:
-            raise LogError(f"{path}: the file is damaged: {error}") from error
-        return {name: parquet_column(path, name, table.column(name).combine_chunks()) for name in wanted}, []
+            return {name: _parquet_column(path, name, table.column(name).combine_chunks()) for name in wanted}, []
 
-    return Table(names, read, _row)
+    return Table(names, read, row_name)
 
 
-def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
+def _parquet_parts(path: pathlib.Path, wanted: Sequence[str], rows: int) -> Generator[dict[str, np.ndarray]]:
+    with _parquet(path) as parquet:
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=wanted):
+            yield {name: _parquet_column(path, name, batch.column(name)) for name in wanted}
+
+
+_BINARY = {".npz": (_open_npz, _npz_parts), ".parquet": (_open_parquet, _parquet_parts)}
+
+
+def _parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
     """Convert a column to an array of numbers: (N,), or (N, k) if the column contains lists of k numbers."""
     if re.match("(fixed_size_|large_)?list", str(column.type)):
         from pyarrow import compute

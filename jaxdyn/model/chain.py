@@ -516,6 +516,11 @@ def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
     return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
 
 
+def coordinate_names(chain: Chain) -> tuple[str, ...]:
+    """Names of the `nv` generalised coordinates: joint names, or the coordinate names of a coupling."""
+    return chain.topology.coordinate_names or chain.joint_names[: chain.nv]
+
+
 def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
     """Limits of a chain's coordinates; a coordinate that moves several joints satisfies the limits of all of them.
 

@@ -33,8 +33,7 @@ from ..identification.prediction import MOVING, Fit
 from ..identification.result import Evaluation, Identification
 from ..identification.torque_model import TorqueModel
 from ..identification.validation import Resimulation
-from ..io.motion import coordinate_names
-from ..model.chain import Chain, leading_joints, turning_joints
+from ..model.chain import Chain, coordinate_names, leading_joints, turning_joints
 from .markup import (
     DASH,
     MINUS,

@@ -15,8 +15,7 @@ from jaxtyping import Array, Float, UInt8
 
 from ..errors import OutputError
 from ..io.files import check_output_folder, write_whole
-from ..io.motion import coordinate_names
-from ..model.chain import Chain, layout, turning_joints
+from ..model.chain import Chain, coordinate_names, layout, turning_joints
 from ..report.pictures import line_ends, link_poses, skeleton
 from .scene import build_scene, effort_limits, positions_at
 

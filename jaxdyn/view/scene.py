@@ -16,9 +16,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ..errors import ModelError
-from ..io.motion import coordinate_names
 from ..io.shapes import Colour, Geometry, Surface, mesh_file, read_mesh
-from ..model.chain import Chain, frame_index, layout, turning_joints
+from ..model.chain import Chain, coordinate_names, frame_index, layout, turning_joints
 from ..model.configuration import difference, integrate, neutral_configuration
 from ..report.pictures import equivalent_ellipsoid, line_ends, link_poses, skeleton
 from ..trajectory.ik import coordinate_limits

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
-from ..io.motion import Motion, coordinate_names
+from ..io.logs import Motion
+from ..model.chain import coordinate_names
 from ..report.pictures import line_ends
 from .scene import (
     FIELD_OF_VIEW,
