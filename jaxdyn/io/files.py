@@ -24,6 +24,7 @@ import numpy as np
 
 from ..errors import JaxdynError, ModelError, OutputError
 
+RUN_XACRO = "run xacro on the file first: xacro FILE > robot.urdf"
 _DEEPEST = 100  # levels of elements; ElementTree's writer recurses, and Python's stack ends at about 1000
 
 
@@ -113,15 +114,12 @@ def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...
         where = "it" if existing == target else f"{existing}"
         raise OutputError(f"{target} cannot be the output folder, because {where} is a file; specify another folder")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise OutputError(
-            f"{target}: cannot be written: there is no permission to write in {existing}; "
-            "specify another folder or change its permissions"
-        )
+        fault = f"cannot be written: there is no permission to write in {existing}"
+        raise OutputError(fault, "specify another folder or change its permissions", place=target)
     for name in names:
         if (target / name).is_dir():
-            raise OutputError(
-                f"{target / name} is a folder, but a file of this name has to be written; specify another output folder"
-            )
+            fault = f"{target / name} is a folder, but a file of this name has to be written"
+            raise OutputError(fault, "specify another output folder")
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
@@ -216,10 +214,8 @@ def parse_xml(data: bytes | str, source: str) -> Document:
         builder.pi(target, text) if depth else outside[closed].append(f"<?{target} {text}?>")
 
     def doctype(*_: object) -> None:
-        raise ModelError(
-            f"{place()}: a document type declaration (<!DOCTYPE ...>) is not allowed, because "
-            "entities can exhaust memory or read other files; remove it and expand the entities"
-        )
+        fault = "a document type declaration (<!DOCTYPE ...>) is not allowed: entities can exhaust memory or read other files"
+        raise ModelError(fault, "remove it and expand the entities", place=place())
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, builder.data
     parser.CommentHandler, parser.ProcessingInstructionHandler = comment, instruction
@@ -229,10 +225,8 @@ def parse_xml(data: bytes | str, source: str) -> Document:
     except ModelError:
         raise
     except expat.ExpatError as error:
-        reason = expat.ErrorString(error.code)
-        raise ModelError(
-            f"{source}:{error.lineno + skipped}: not well-formed XML at column {error.offset + 1}: {reason}"
-        ) from None
+        fault = f"not well-formed XML at column {error.offset + 1}: {expat.ErrorString(error.code)}"
+        raise ModelError(fault, place=f"{source}:{error.lineno + skipped}") from None
     except (LookupError, ValueError) as error:
         raise ModelError(f"{source}: the text cannot be decoded: {error}; save the file as UTF-8") from None
     return Document(builder.close(), tuple(outside[0]), tuple(outside[1]))  # type: ignore[arg-type]
@@ -270,7 +264,7 @@ def numbers(
     text = node.attrib[name]
     here = f"{label}: <{node.tag}> {name}={text!r}"
     if "${" in text or "$(" in text:
-        raise fail(node, f"{here} is a xacro expression; run xacro on the file first: xacro FILE > robot.urdf")
+        raise fail(node, f"{here} is a xacro expression; {RUN_XACRO}")
     parts = text.split()
     if len(parts) != count:
         raise fail(node, f"{here} has {len(parts)} numbers, but needs {count} numbers, separated by spaces")

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -32,10 +32,10 @@ from ..model.build import (
 )
 from ..model.chain import Chain, Coupling, Topology
 from ..model.drives import with_coupling
-from ..model.joints import Free, Planar
+from ..model.joints import Free, Joint as ChainJoint, Planar
 from ..spatial.inertia import rotational_inertia, transform_inertial_parameters
 from ..spatial.so3 import quaternion_to_rotation, rotation_about, rpy_to_rotation
-from .files import Document, Node, attribute, fail, number, numbers, only_child, parse_xml
+from .files import RUN_XACRO, Document, Node, attribute, fail, number, numbers, only_child, parse_xml
 
 MOMENTS = ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")
 # URDF element and attribute for each leaf of a joint
@@ -51,6 +51,7 @@ DRIVES = {
     "springs.rest_position": ("jaxdyn", "rest_position"),
 }
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
+_COMPOUND: dict[str, type[ChainJoint]] = {"planar": Planar, "floating": Free}
 _SINGULAR = 1e-13  # eigenvalues of M, scaled to a unit diagonal, that are smaller than this (times n) count as zero
 
 
@@ -71,8 +72,7 @@ class Options:
     allow_nonphysical: bool = False
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Fault:
+class Fault(NamedTuple):
     """A fault in a link's `<inertial>`: the error, whether it is slight (and tolerated), and the element at fault."""
 
     what: ModelError
@@ -109,13 +109,13 @@ class Joint:
     @property
     def screw(self) -> Float[np.ndarray, "6"]:
         """Screw of the joint: (axis, 0) if it is revolute or continuous, (0, axis) if it is prismatic."""
-        zero = np.zeros(3)
-        return np.concatenate([zero, self.axis] if self.kind == "prismatic" else [self.axis, zero])
+        return np.roll(np.pad(self.axis, (0, 3)), 3 * (self.kind == "prismatic"))
 
     def pose_at(self, q: float) -> Float[np.ndarray, "4 4"]:
         """Pose of the child link in the parent link at joint position q [rad or m]."""
-        slides = self.kind == "prismatic"
-        return self.origin @ (pose_of(translation=q * self.axis) if slides else pose_of(rotation_about(self.axis, q)))
+        if self.kind == "prismatic":
+            return self.origin @ pose_of(translation=q * self.axis)
+        return self.origin @ pose_of(rotation_about(self.axis, q))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -165,6 +165,9 @@ class Layout:
         }
 
 
+T = TypeVar("T", Link, Joint)
+
+
 def chain_of(robot: Robot, options: Options) -> Chain:
     """Convert a parsed URDF document to a chain, with the errors of `jaxdyn.load`."""
     layout = arrange(robot, options)
@@ -172,24 +175,11 @@ def chain_of(robot: Robot, options: Options) -> Chain:
     if gravity is None:
         node = only_child(robot.document.root, "jaxdyn", "the robot")
         gravity = numbers(node, "gravity", 3, "the robot", EARTH)
-    remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_dropped_mass(robot, layout)]
-    remarks += [*_unset_limits(layout), *_doubtful_locks(robot, layout, options)]
-    if not allow_nonphysical and (still := massless_motion(layout)):
-        remarks.append(
-            f"the mass matrix is singular and forward dynamics is not finite, since a motion of {', '.join(map(repr, still))} "
-            "moves no mass: add inertias to the links, lock a joint, or add armature"
-        )
-    if remarks:
+    if remarks := [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_remarks(robot, layout, options)]:
         warn(f"{robot.source}: {'; '.join(remarks)}")
     names, links = (tuple(getattr(joint, which) for joint in layout.joints) for which in ("name", "child"))
-    topology = Topology(
-        layout.parents,
-        names,
-        links,
-        base_name=layout.root,
-        tip_name=layout.tip,
-        compound_joints=layout.compound_joints,
-    )
+    ends = {"base_name": layout.root, "tip_name": layout.tip, "compound_joints": layout.compound_joints}
+    topology = Topology(layout.parents, names, links, **ends)
     arrays = {**layout.arrays(), "gravity": np.asarray(gravity, float)}
     try:
         with warnings.catch_warnings():
@@ -223,25 +213,23 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
         raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is not a URDF")
     _check_xacro(root)
     version = _version(root)
-    links: dict[str, Link] = {}
-    joints: dict[str, Joint] = {}
     remarks: list[str] = []
     moving = (joint for joint in root.findall("joint") if joint.get("type") != "fixed")
     moved = {child.get("link") for joint in moving for child in joint.findall("child")}
-    for node in root.findall("link"):
-        link = _link(node, moved, inertials)  # type: ignore[arg-type]
-        if link.name in links:
-            raise fail(link.node, f"the link name {link.name!r} is used twice; rename one link")
-        links[link.name] = link
-    for node in root.findall("joint"):
-        joint = _joint(node, remarks, version)  # type: ignore[arg-type]
-        if joint.name in joints:
-            raise fail(joint.node, f"the joint name {joint.name!r} is used twice; rename one joint")
-        joints[joint.name] = joint
+    links = _by_name("link", [_link(node, moved, inertials) for node in root.findall("link")])  # type: ignore[arg-type]
+    joints = _by_name("joint", [_joint(node, remarks, version) for node in root.findall("joint")])  # type: ignore[arg-type]
     if not links:
         raise fail(root, "the robot has no <link>")
-    base, outward = order_tree(source, links, joints.values())
+    base, outward = _order_tree(source, links, joints.values())
     return Robot(source, links, joints, base, outward, document, tuple(remarks))
+
+
+def _by_name(kind: str, items: Sequence[T]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for item in items:
+        if found.setdefault(item.name, item) is not item:
+            raise fail(item.node, f"the {kind} name {item.name!r} is used twice; rename one {kind}")
+    return found
 
 
 def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
@@ -262,10 +250,11 @@ def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
         return Link(name, None, node)
     mass_node, inertia_node = only_child(inertial, "mass", label), only_child(inertial, "inertia", label)
     if mass_node is None or inertia_node is None:
-        missing = "mass" if mass_node is None else "inertia"
-        raise fail(
-            inertial, f"{label}: <inertial> needs <{missing}>; add it, or remove <inertial> for a link without mass"
+        missing, remedy = (
+            "mass" if mass_node is None else "inertia",
+            "add it, or remove <inertial>, if the link has no mass",
         )
+        raise fail(inertial, f"{label}: <inertial> needs <{missing}>", remedy)
     mass = number(mass_node, "value", label)
     about_com = np.array([mass, 0.0, 0.0, 0.0, *(number(inertia_node, key, label) for key in MOMENTS)])
     if name not in moved and not about_com.any():
@@ -282,8 +271,7 @@ def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node
     if mass < 0 or (mass == 0 and moved):
         what = ModelError(f"link {name!r}: mass {mass:g} kg is not positive", "correct it, remove <inertial>")
         return Fault(what, False, mass_node)
-    what = inertia_faults({name: pi}).get(name)
-    if what is not None:
+    if (what := inertia_faults({name: pi}).get(name)) is not None:
         return Fault(what, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
     return Fault(ModelError(f"link {name!r} has an inertia, but no mass"), True, mass_node) if mass == 0 else None
 
@@ -295,16 +283,14 @@ def _joint(node: Node, remarks: list[str], version: float) -> Joint:
     fixed = kind == "fixed"
     if kind not in _MOVING and not fixed:
         raise fail(node, f"{label}: joint type {kind!r} is not supported; use one of {', '.join(_MOVING)} and fixed")
-    ends = []
-    for tag in ("parent", "child"):
-        end = only_child(node, tag, label)
-        if end is None:
-            raise fail(node, f'{label} needs <{tag} link=".."/>')
-        ends.append(attribute(end, "link", label))
-    # axis, limits and drive of a fixed joint are ignored
-    motion: dict[str, Node | None] = {
-        tag: None if fixed else only_child(node, tag, label) for tag in ("limit", "dynamics", "mimic", "jaxdyn")
+    children = {
+        tag: only_child(node, tag, label) for tag in ("parent", "child", "limit", "dynamics", "mimic", "jaxdyn")
     }
+    if missing := [tag for tag in ("parent", "child") if children[tag] is None]:
+        raise fail(node, f'{label} needs <{missing[0]} link=".."/>')
+    parent, child = (attribute(children[tag], "link", label) for tag in ("parent", "child"))  # type: ignore[arg-type]
+    # axis, limits and drive of a fixed joint are ignored
+    motion = {tag: None if fixed else children[tag] for tag in ("limit", "dynamics", "mimic", "jaxdyn")}
     axes: list[Node] = [] if fixed else node.findall("axis")  # type: ignore[assignment]
     if len(axes) > 1:
         remarks.append(f"{label} has {len(axes)} <axis> elements; the first one is used")
@@ -325,9 +311,8 @@ def _joint(node: Node, remarks: list[str], version: float) -> Joint:
         multiplier, offset = number(follows, "multiplier", label, 1.0), number(follows, "offset", label, 0.0)
         mimic = attribute(follows, "joint", label), multiplier, offset
     meant = origin_pose(node, label, meant=True), meant_unit(axis)
-    origin = origin_pose(node, label)
     unset = () if fixed else unset
-    return Joint(name, kind, ends[0], ends[1], origin, axis / length, leaves, mimic, node, meant, unset)
+    return Joint(name, kind, parent, child, origin_pose(node, label), axis / length, leaves, mimic, node, meant, unset)
 
 
 def _limits(
@@ -338,9 +323,8 @@ def _limits(
         return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
     bounded, inf, recent = kind in ("revolute", "prismatic"), float("inf"), version >= 1.2
     if node is None and bounded:
-        raise fail(
-            joint, f'{label}: a {kind} joint requires <limit lower=".." upper=".." effort=".." velocity=".."/>; add it'
-        )
+        limit = '<limit lower=".." upper=".." effort=".." velocity=".."/>'
+        raise fail(joint, f"{label}: a {kind} joint requires {limit}; add it")
     # from URDF 1.2 on, velocity and effort are optional, but lower and upper are required
     position, others = None if recent else 0.0, None if bounded and not recent else inf
     values = [
@@ -389,8 +373,7 @@ def _check_xacro(node: Node) -> None:
         if not isinstance(child, Node):
             continue
         if str(child.tag).startswith("xacro:"):
-            advice = "run xacro on the file first: xacro FILE > robot.urdf"
-            raise fail(child, f"<{child.tag}> is a xacro element, not URDF; {advice}")
+            raise fail(child, f"<{child.tag}> is a xacro element, not URDF; {RUN_XACRO}")
         if child.tag in ("link", "joint", "inertial"):
             _check_xacro(child)
 
@@ -403,15 +386,12 @@ def _version(root: Node) -> float:
         raise fail(root, f"<robot> version={root.get('version')!r} is not a version of URDF, such as 1.0") from None
     for node in root.iter("origin") if version < 1.1 else ():
         if "quat_xyzw" in node.attrib:
-            raise fail(
-                node,  # type: ignore[arg-type]
-                f"<origin> quat_xyzw needs URDF 1.1, but the file declares {version:.1f}, in which other readers ignore it",
-                'write <robot version="1.1" ..>, or the rotation as rpy',
-            )
+            fault = f"<origin> quat_xyzw needs URDF 1.1, but the file declares {version:.1f}"
+            raise fail(node, fault, 'write <robot version="1.1" ..>, or the rotation as rpy')  # type: ignore[arg-type]
     return version
 
 
-def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
+def _order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
     """Find the root link, and sort the joints so that each joint comes after the joint that carries its parent link."""
     above: dict[str, Joint] = {}
     below: dict[str, list[Joint]] = {name: [] for name in links}
@@ -421,11 +401,8 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
                 fault = f"its {role} link {link!r} is not declared; add <link> or correct the name"
                 raise fail(joint.node, f"joint {joint.name!r}: {fault}")
         if joint.child in above:
-            raise fail(
-                joint.node,
-                f"link {joint.child!r} has two parents, through the joints {above[joint.child].name!r} and {joint.name!r}; "
-                "a robot must be a tree: remove one of them",
-            )
+            fault = f"has two parents, through the joints {above[joint.child].name!r} and {joint.name!r}"
+            raise fail(joint.node, f"link {joint.child!r} {fault}", "a robot must be a tree: remove one of them")
         above[joint.child] = joint
         below[joint.parent].append(joint)
 
@@ -438,14 +415,11 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
 
     roots = [name for name in links if name not in above]
     if not roots:
-        raise ModelError(
-            f"{source}: no link is the root, since the joints form a loop: {loop(next(iter(links)))}; open "
-            "the loop by removing a joint"
-        )
+        fault = f"no link is the root, since the joints form a loop: {loop(next(iter(links)))}"
+        raise ModelError(fault, "open the loop by removing a joint", place=source)
     if len(roots) > 1:
-        raise ModelError(
-            f"{source}: the links {', '.join(map(repr, roots))} have no parent; connect them to one root by joints"
-        )
+        those = ", ".join(map(repr, roots))
+        raise ModelError(f"the links {those} have no parent; connect them to one root by joints", place=source)
     order: list[Joint] = []
     waiting = below[roots[0]][::-1]
     while waiting:
@@ -453,9 +427,8 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
         waiting += below[order[-1].child][::-1]
     reached = {roots[0], *(joint.child for joint in order)}
     if (lost := next((name for name in links if name not in reached), None)) is not None:
-        raise ModelError(
-            f"{source}: the joints form a loop: {loop(lost)}; open the loop and connect it to {roots[0]!r}"
-        )
+        remedy = f"open the loop and connect it to {roots[0]!r}"
+        raise ModelError(f"the joints form a loop: {loop(lost)}", remedy, place=source)
     return roots[0], tuple(order)
 
 
@@ -466,35 +439,24 @@ def arrange(robot: Robot, options: Options) -> Layout:
     """Split joints with several degrees of freedom, fuse fixed links and couple mimic joints."""
     if options.ignore_mimic:
         robot = robot.with_joints(lambda joint: dataclasses.replace(joint, mimic=None))
-    else:
-        _check_mimics(robot)
+    for joint in robot.joints.values():
+        if joint.mimic is not None:
+            master = robot.joints.get(joint.mimic[0])
+            if master is None or master.kind in ("fixed", "planar", "floating"):
+                what = "moving joint" if master is None or master.kind == "fixed" else "joint with a single position"
+                fault = f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is not a {what}"
+                raise fail(joint.node, fault, "correct the name, or pass {ignore_mimic}", ignore_mimic="True")
     robot, parts = _expand(robot, options.floating_base)
     for name in options.lock or {}:
-        joint = next((whole for whole, kind in parts if name in parts[whole, kind] and kind == Free.kind), None)
-        if joint is not None:
-            raise ModelError(
-                f"{robot.source}: lock contains {name!r}, a part of the free joint {joint!r}, which cannot be locked"
-            )
+        for (whole, kind), members in parts.items():
+            if name in members and kind == Free.kind:
+                fault = f"lock contains {name!r}, a part of the free joint {whole!r}, which cannot be locked"
+                raise ModelError(fault, place=robot.source)
     layout = _fuse(robot, options.lock or {}, options.tip)
     coupling, coordinates = _coupling(layout.joints, robot.source)
     names = [joint.name for joint in layout.joints]
     compound = tuple((names.index(part[0]), kind) for (_, kind), part in parts.items() if set(part) <= set(names))
     return dataclasses.replace(layout, compound_joints=compound, coupling=coupling, coordinate_names=coordinates)
-
-
-def _check_mimics(robot: Robot) -> None:
-    """Check that mimic joints follow joints with one degree of freedom."""
-    for joint in robot.joints.values():
-        if joint.mimic is None:
-            continue
-        master = robot.joints.get(joint.mimic[0])
-        if master is None or master.kind in ("fixed", "planar", "floating"):
-            what = "moving joint" if master is None or master.kind == "fixed" else "joint with a single position"
-            raise fail(
-                joint.node,
-                f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is not a {what}; correct the name, or pass "
-                "ignore_mimic=True",
-            )
 
 
 def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[tuple[str, str], tuple[str, ...]]]:
@@ -504,26 +466,18 @@ def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dic
     links, joints, outward = dict(robot.links), dict(robot.joints), []
     named: dict[tuple[str, str], tuple[str, ...]] = {}
     for joint in robot.outward:
-        if joint.kind == "planar":
-            names = [*(fresh(joint.name + end, set(joints)) for end in Planar.parts[:2]), joint.name]
-            parts = list(
-                zip(names, ("prismatic", "prismatic", "continuous"), (*_basis(joint.axis), joint.axis), strict=True)
-            )
-            named[joint.name, Planar.kind] = tuple(names)
-        elif joint.kind == "floating":
-            if joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0:
-                raise fail(
-                    joint.node,
-                    f"joint {joint.name!r} is floating, but not relative to the origin of the root {robot.root!r}: floating "
-                    "joints are supported only there; attach the joint to the root, without <origin>",
-                )
-            kinds = ["continuous"] * 3 + ["prismatic"] * 3
-            names = [fresh(joint.name + end, set(joints)) for end in Free.parts]
-            parts = [(name, kind, np.eye(3)[i % 3]) for i, (name, kind) in enumerate(zip(names, kinds, strict=True))]
-            named[joint.name, Free.kind] = tuple(names)
-        else:
+        if joint.kind not in _COMPOUND:
             outward.append(joint)
             continue
+        floats, compound = joint.kind == "floating", _COMPOUND[joint.kind]
+        if floats and (joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0):
+            fault = f"joint {joint.name!r} is floating, but not relative to the origin of the root {robot.root!r}"
+            raise fail(joint.node, fault, "attach the joint to the root, without <origin>")
+        names = [joint.name + end if end == "" else fresh(joint.name + end, set(joints)) for end in compound.parts]
+        kinds = ("continuous",) * 3 + ("prismatic",) * 3 if floats else ("prismatic", "prismatic", "continuous")
+        axes = np.tile(np.eye(3), (2, 1)) if floats else _basis(joint.axis)
+        parts = list(zip(names, kinds, axes, strict=True))
+        named[joint.name, compound.kind] = tuple(names)
         del joints[joint.name]
         parent, origin = joint.parent, joint.origin
         unlimited = {key: JOINT_LEAVES[key] if key.startswith("limits.") else x for key, x in joint.leaves.items()}
@@ -533,11 +487,9 @@ def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dic
             if name != parts[-1][0]:
                 child = fresh(f"{joint.child}_{name.removeprefix(joint.name + '_')}", set(links))
                 links[child] = Link(child, None, joint.node)
-            part = dataclasses.replace(
-                whole, name=name, kind=kind, axis=axis, parent=parent, child=child, origin=origin
-            )
-            joints[name] = part
-            outward.append(part)
+            ends = {"parent": parent, "child": child, "origin": origin}
+            joints[name] = dataclasses.replace(whole, name=name, kind=kind, axis=axis, **ends)
+            outward.append(joints[name])
             parent, origin = child, np.eye(4)
     return dataclasses.replace(robot, links=links, joints=joints, outward=tuple(outward)), named
 
@@ -548,7 +500,8 @@ def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
     if name is True:
         name = choose(("floating_base", "root_joint"), robot.joints)
     elif name in robot.joints:
-        raise ModelError(f"{robot.source}: a joint is already called {name!r}; choose another name for the free joint")
+        fault = f"a joint is already called {name!r}; choose another name for the free joint"
+        raise ModelError(fault, place=robot.source)
     world = choose(("world", "universe"), robot.links)
     node = robot.links[robot.root].node
     free = Joint(str(name), "floating", world, robot.root, np.eye(4), np.eye(3)[0], JOINT_LEAVES, None, node)
@@ -558,11 +511,11 @@ def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
 
 
 def _basis(normal: np.ndarray) -> np.ndarray:
-    """Compute two axes of a plane such that (first, second, normal) is right-handed; for the normal z, they are x and y."""
+    """Two axes of a plane and its normal, right-handed; for the normal z, they are x, y and z."""
     start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
     first = start - (start @ normal) * normal
     first /= np.linalg.norm(first)
-    return np.array([first, np.cross(normal, first)])
+    return np.array([first, np.cross(normal, first), normal])
 
 
 def fresh(name: str, taken: set[str]) -> str:
@@ -576,7 +529,7 @@ def fresh(name: str, taken: set[str]) -> str:
 def _fuse(robot: Robot, lock: Mapping[str, float], tip: str | None) -> Layout:
     """Extract the entire tree, or the serial chain from the root to `tip`; fixed links are fused with those that carry them."""
     if tip is not None and tip not in robot.links:
-        raise ModelError(f"{robot.source}: unknown link {tip!r} in tip; the links are {', '.join(robot.links)}")
+        raise ModelError(f"unknown link {tip!r} in tip; the links are {', '.join(robot.links)}", place=robot.source)
     locked = _locked(robot, lock)
     # carrier of each link: the name of the moving joint whose link carries it, or None for the base
     carrier: dict[str, str | None] = {robot.root: None}
@@ -619,18 +572,16 @@ def _path(
     robot: Robot, above: Mapping[str, str | None], carrier: Mapping[str, str | None], tip: str | None
 ) -> tuple[str, ...]:
     """Names of the moving joints, from the base to the tips."""
-    names, what, free = tuple(above), "no joint moves", ". For a body that moves freely, pass floating_base=True"
+    names, where, free = tuple(above), "", ". For a body that moves freely, pass floating_base=True"
     if tip is not None:
         back, name = [], carrier[tip]
         while name is not None:
             back.append(name)
             name = above[name]
-        names, free = tuple(back[::-1]), ""
-        what = f"no joint moves between the root {robot.root!r} and the tip {tip!r}"
+        names, where, free = tuple(back[::-1]), f" between the root {robot.root!r} and the tip {tip!r}", ""
     if not names:
-        raise ModelError(
-            f"{robot.source}: {what}; a chain needs at least one revolute, continuous or prismatic joint{free}"
-        )
+        remedy = f"a chain needs at least one revolute, continuous or prismatic joint{free}"
+        raise ModelError(f"no joint moves{where}", remedy, place=robot.source)
     return names
 
 
@@ -639,13 +590,13 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
     locked: dict[str, float] = {}
     for name, value in lock.items():
         if name not in robot.joints:
-            raise ModelError(
-                f"{robot.source}: unknown joint {name!r} in lock; the joints are {', '.join(robot.joints)}"
-            )
+            known = ", ".join(robot.joints)
+            raise ModelError(f"unknown joint {name!r} in lock; the joints are {known}", place=robot.source)
         if robot.joints[name].kind == "fixed":  # for example in a file written from a chain with locked joints
             continue
         if not math.isfinite(value):
-            raise ModelError(f"{robot.source}: lock contains {value} for joint {name!r}; specify a finite position")
+            fault = f"lock contains {value} for joint {name!r}; specify a finite position"
+            raise ModelError(fault, place=robot.source)
         locked[name] = float(value)
     mimics = {joint.name: joint.mimic for joint in robot.joints.values() if joint.mimic is not None}
     while follow := [name for name, (master, *_) in mimics.items() if master in locked and name not in locked]:
@@ -657,11 +608,8 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
         slack = 1e-9 * (1 + abs(value))  # the limit itself is allowed, also after a conversion of units
         if not lower - slack <= value <= upper + slack:
             follows = "" if name in lock else " (it mimics a locked joint)"
-            raise fail(
-                robot.joints[name].node,
-                f"joint {name!r} is locked at {value:g}{follows}, outside its limits "
-                f"{lower:g} to {upper:g}; lock it within its limits",
-            )
+            fault = f"joint {name!r} is locked at {value:g}{follows}, outside its limits {lower:g} to {upper:g}"
+            raise fail(robot.joints[name].node, fault, "lock it within its limits")
     return locked
 
 
@@ -680,20 +628,16 @@ def _coupling(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tu
                 raise fail(joint.node, f"joint {joint.name!r} mimics itself, via other joints; remove one <mimic>")
             seen.add(here.name)
             if master not in index:
-                raise fail(
-                    here.node,
-                    f"joint {here.name!r} mimics {master!r}, which does not move the tip",
-                    f"lock {here.name!r} with {{lock}}, or choose another {{tip}}",
-                    lock="{...}",
-                    tip="",
-                )
+                fault = f"joint {here.name!r} mimics {master!r}, which does not move the tip"
+                remedy = f"lock {here.name!r} with {{lock}}, or choose another {{tip}}"
+                raise fail(here.node, fault, remedy, lock="{...}", tip="")
             shift += ratio * constant
             ratio *= multiplier
             here = joints[index[master]]
         matrix[i, own.index(index[here.name])] = ratio
         offset[i] = shift
     if not own:
-        raise ModelError(f"{source}: every joint mimics another joint, so that no independent coordinate remains")
+        raise ModelError("every joint mimics another joint, so that no independent coordinate remains", place=source)
     return Coupling(matrix, offset), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
 
 
@@ -739,42 +683,38 @@ def _mass_matrix(layout: Layout) -> Float[np.ndarray, "n n"]:
     return matrix
 
 
-def _doubtful_locks(robot: Robot, layout: Layout, options: Options) -> list[str]:
-    """Compose warnings about locks without effect, and about locked mimic joints that no longer follow a moving joint."""
+def _remarks(robot: Robot, layout: Layout, options: Options) -> list[str]:
+    """Warnings about bodies that the tip removes, unset limits, locks without effect, and motions without mass."""
     remarks, moving = [], {joint.name for joint in layout.joints}
+    kept = {robot.root, *layout.frames, *(joint.child for joint in layout.joints)}
+    dropped = {name: x.inertia[0] for name, x in robot.links.items() if name not in kept and x.inertia is not None}
+    if lost := {name: float(mass) for name, mass in dropped.items() if mass > 0}:
+        what = f"{', '.join(map(repr, lost))} ({sum(lost.values()):.3g} kg)"
+        remarks.append(f"the chain to the tip {layout.tip!r} drops {what}; lock their joints to keep the mass")
+    named: dict[tuple[str, ...], list[str]] = {}
+    for joint in layout.joints:
+        named.setdefault(joint.unset, []).append(repr(joint.name))
+    for unset, joints in named.items():
+        if unset:
+            which = f"{', '.join(unset)} of {', '.join(joints)}"
+            fix = "; to fix a joint, lock it" if "position" in unset else ""
+            remarks.append(f"limits of zero allow no motion and are read as no limits ({which}){fix}")
     for joint in (robot.joints[name] for name in options.lock or () if name in robot.joints):
         if joint.kind == "fixed":
             remarks.append(f"the lock of joint {joint.name!r} is ignored, since the joint is fixed in the file")
         elif joint.mimic is not None and not options.ignore_mimic and joint.mimic[0] in moving:
             remarks.append(f"joint {joint.name!r} is locked and no longer follows {joint.mimic[0]!r}, which moves")
+    if not options.allow_nonphysical and (still := massless_motion(layout)):
+        what = f"since a motion of {', '.join(map(repr, still))} moves no mass"
+        remedy = "add inertias to the links, lock a joint, or add armature"
+        remarks.append(f"the mass matrix is singular and forward dynamics is not finite, {what}: {remedy}")
     return remarks
-
-
-def _unset_limits(layout: Layout) -> list[str]:
-    """Compose warnings about limits that are zero in the file, one for all joints with the same such limits."""
-    named: dict[tuple[str, ...], list[str]] = {}
-    for joint in layout.joints:
-        named.setdefault(joint.unset, []).append(repr(joint.name))
-    return [
-        f"limits of zero allow no motion and are read as no limits ({', '.join(unset)} of {', '.join(joints)})"
-        + ("; to fix a joint, lock it" if "position" in unset else "")
-        for unset, joints in named.items()
-        if unset
-    ]
-
-
-def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
-    """Compose a warning about bodies with mass that the choice of the tip removes from the chain."""
-    kept = {robot.root, *layout.frames, *(joint.child for joint in layout.joints)}
-    bodies = {name: x.inertia for name, x in robot.links.items() if name not in kept and x.inertia is not None}
-    lost = {name: float(pi[0]) for name, pi in bodies.items() if pi[0] > 0}
-    what = f"{', '.join(map(repr, lost))} ({sum(lost.values()):.3g} kg)"
-    return [f"the chain to the tip {layout.tip!r} drops {what}; lock their joints to keep the mass"] if lost else []
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
     """Compose warnings about inconsistent inertias that are tolerated; ModelError for one that has an effect."""
     slight, unused = [], []
+    possible = lambda name, pi: pi[0] > 0 and not inertia_faults({name: pi}, SLIGHTLY)
     for link in robot.links.values():
         if link.fault is None:
             continue
@@ -782,7 +722,7 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
             unused.append(repr(link.name))
         elif link.inertia is None:
             raise link.fault.what
-        elif link.fault.slight or _possible(link.name, layout.inertia[layout.bodies[link.name]]):
+        elif link.fault.slight or possible(link.name, layout.inertia[layout.bodies[link.name]]):
             slight.append(link.fault.what.fault)
         elif not allow_nonphysical:
             what = link.fault.what
@@ -792,8 +732,3 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
         return []
     said = [f"physically inconsistent inertias are used unchanged: {'; '.join(slight)}"] if slight else []
     return said + ([f"inconsistent inertias of {', '.join(unused)} have no effect"] if unused else [])
-
-
-def _possible(name: str, pi: np.ndarray) -> bool:
-    """True if the inertia `pi` of a link is physically consistent within the tolerance."""
-    return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
