@@ -23,7 +23,7 @@ from ..model.joints import JOINT_TYPES
 from ..spatial.inertia import inertial_parameters_to_com
 from ..spatial.so3 import rotation_to_quaternion
 from .files import write_whole
-from .urdf_write import arrays_of, check_consistent, written
+from .urdf_write import arrays_of, check_consistent, check_helical, inner_links, written
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound on a moving body's mass and principal moments
 _FAR = 1e10  # replaces an infinite position limit of a joint whose other limit is finite
@@ -90,25 +90,18 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
         if chain.base_pose is not None:
             _place(base, np.asarray(chain.base_pose, float), f"the pose of the base {topology.base_name!r}")
     elif chain.base_pose is not None:
-        raise ModelError(
-            "the base is called 'world' and has a base pose, but MuJoCo's world body cannot have a pose; rename the base"
-        )
+        raise ModelError("the base is called 'world', which cannot have a base pose in MuJoCo; rename the base")
     nodes = {-1: base}
     for body in _bodies(chain, arrays):
         free = body.joints[0].kind == "free"
         if free and chain.base_pose is not None:
-            raise ModelError(
-                "in MuJoCo, a free joint is relative to the world, but the chain has a base pose; remove base_pose"
-            )
+            raise ModelError("a free joint is relative to the world in MuJoCo; remove the chain's base_pose")
         nodes[body.link] = _write_body(world if free else nodes[body.parent], chain, arrays, body)
-    for frame, i, pose in zip(
-        topology.frame_names, topology.frame_links, np.asarray(chain.frame_poses, float), strict=True
-    ):
+    poses = np.asarray(chain.frame_poses, float)
+    for frame, i, pose in zip(topology.frame_names, topology.frame_links, poses, strict=True):
         if i not in nodes:
-            raise ModelError(
-                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and is therefore "
-                "not a body in MuJoCo; fix the frame to a link with mass"
-            )
+            fault = f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and is no body in MuJoCo"
+            raise ModelError(fault, "fix the frame to a link with mass")
         _place(ET.SubElement(nodes[i], "site", name=frame), pose, f"frame {frame!r}")
     ET.indent(root)
     missing = without_place(chain)
@@ -145,14 +138,9 @@ def without_place(chain: Chain) -> tuple[str, ...]:
 def _check(chain: Chain) -> None:
     """Raise an error for features that MuJoCo lacks and for inconsistent inertias."""
     if chain.coupling is not None:
-        raise ModelError(
-            "the chain has coupled joints (mimic joints or another coupling), for which MuJoCo has only soft constraints; "
-            "lock these joints, or save the unchanged model with save_model"
-        )
-    for joint, screw in zip(chain.joint_names, np.asarray(chain.screw, float), strict=True):
-        pitch = screw[:3] @ screw[3:]
-        if np.any(screw[:3]) and abs(pitch) > 1e2 * np.finfo(chain.dtype).eps * (1 + np.linalg.norm(screw[3:])):
-            raise ModelError(f"joint {joint!r} is helical (pitch {pitch:g} m/rad); MuJoCo has only hinges and slides")
+        fault = "the chain has coupled joints, for which MuJoCo has only soft constraints"
+        raise ModelError(fault, "lock these joints, or save the unchanged model with save_model")
+    check_helical(chain, "MuJoCo has only hinges and slides")
     if "world" in (*chain.link_names, *chain.frame_names):
         raise ModelError("a link or frame is called 'world', which is the name of MuJoCo's root body; rename it")
     for link, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
@@ -165,54 +153,38 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
     """Add the drives of motors to those of their single joints: r^2 J, r^2 B and |r| fc for the gear ratio r."""
     if chain.transmission is None:
         return arrays
-    ratios = np.asarray(chain.transmission.matrix, float)
-    if np.any((ratios != 0).sum(axis=1) > 1):
-        motor = int(np.argmax((ratios != 0).sum(axis=1) > 1))
-        driven = ", ".join(chain.joint_names[j] for j in np.flatnonzero(ratios[motor]))
-        raise ModelError(
-            f"motor {motor + 1} of the transmission drives {driven} together, which MJCF cannot represent; save the model "
-            "with save_model instead"
-        )
-    motors = {
-        "armature": (ratios**2, chain.transmission.rotor_inertia),
-        "friction.viscous": (ratios**2, chain.transmission.friction.viscous),
-        "friction.coulomb": (np.abs(ratios), chain.transmission.friction.coulomb),
-        "friction.stribeck": (np.abs(ratios), chain.transmission.friction.stribeck),
-        "friction.offset": (ratios, chain.transmission.friction.offset),
+    motors = chain.transmission
+    ratios, rotors, friction = np.asarray(motors.matrix, float), motors.rotor_inertia, motors.friction
+    if (several := np.flatnonzero((ratios != 0).sum(axis=1) > 1)).size:
+        driven = ", ".join(chain.joint_names[j] for j in np.flatnonzero(ratios[several[0]]))
+        fault = f"motor {several[0] + 1} of the transmission drives {driven} together, which MJCF cannot represent"
+        raise ModelError(fault, "save the model with save_model instead")
+    added = {
+        "armature": (ratios**2, rotors),
+        "friction.viscous": (ratios**2, friction.viscous),
+        "friction.coulomb": (np.abs(ratios), friction.coulomb),
+        "friction.stribeck": (np.abs(ratios), friction.stribeck),
+        "friction.offset": (ratios, friction.offset),
     }
-    return arrays | {leaf: arrays[leaf] + matrix.T @ np.asarray(x, float) for leaf, (matrix, x) in motors.items()}
+    return arrays | {leaf: arrays[leaf] + matrix.T @ np.asarray(x, float) for leaf, (matrix, x) in added.items()}
 
 
 def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
     """Iterate over the bodies, parents first: one per link with mass, with the joints of the massless links before it."""
     parents, curved = chain.topology.parents, {joint.link: joint for joint in layout(chain).curved}
-    inner = {i for joint in curved.values() for i in range(joint.link, joint.links.stop - 1)}
+    inner = inner_links(chain, arrays)
     started: dict[int, _Body] = {}  # bodies without mass so far, by their last link
     children = np.bincount(np.array([p for p in parents if p >= 0], int), minlength=chain.n)
     for i in range(chain.n):
-        if parents[i] in inner and i - 1 != parents[i]:
-            raise ModelError(
-                f"link {chain.link_names[i]!r} is attached to an intermediate link of a spherical or free joint; "
-                "attach it to the joint's last link"
-            )
-        if i in curved:
-            last = curved[i].links.stop - 1
-            if np.any(arrays["inertia"][i:last]):
-                raise ModelError(
-                    f"the links before {chain.link_names[last]!r} have inertia: only the last link of a spherical or free "
-                    "joint may have inertia"
-                )
-        elif i - 1 in inner and parents[i] == i - 1:
+        if i not in curved and parents[i] in inner:
             continue  # a later part of the previous joint
-        else:
-            last = i
+        last = curved[i].links.stop - 1 if i in curved else i
         pose = pose_of(arrays["rotation"][i], arrays["translation"][i])
         w, v = np.split(arrays["screw"][i], 2)
         kind = curved[i].kind if i in curved else "single"
         joint = _Joint(i, kind, arrays["screw"][i], np.cross(w, v))
         if kind == "free" and (parents[i] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
-            name = chain.joint_names[i]
-            raise ModelError(f"the free joint {name!r} does not start at the base frame, which MuJoCo requires")
+            raise ModelError(f"the free joint {chain.joint_names[i]!r} is not at the base, as MuJoCo requires")
         body = _Body(last, parents[i], pose, (joint,))
         if parents[i] in started:
             body = _joined(chain, started.pop(parents[i]), body)
@@ -223,9 +195,8 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
             started[last] = body
         else:
             what = "carries several" if children[last] else "is the last"
-            raise ModelError(
-                f"link {chain.link_names[last]!r} has no mass and {what}: MuJoCo rejects moving bodies without mass; add mass"
-            )
+            fault = f"link {chain.link_names[last]!r} has no mass and {what}: MuJoCo rejects moving bodies without mass"
+            raise ModelError(fault, "add mass")
 
 
 def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
@@ -235,10 +206,9 @@ def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
     moved = []
     for joint in first.joints:
         if "free" in (joint.kind, second.joints[0].kind) or (joint.kind == "spherical" and turned):
-            raise ModelError(
-                f"link {chain.link_names[first.link]!r} has no mass and is between a free joint and another joint, or "
-                "between a spherical joint and a joint with rotated axes: MuJoCo rejects such links; add mass"
-            )
+            where = "next to a free joint, or between a spherical joint and a joint with rotated axes"
+            fault = f"link {chain.link_names[first.link]!r} has no mass and is {where}: MuJoCo rejects such links"
+            raise ModelError(fault, "add mass")
         w, v = np.split(joint.screw, 2)
         screw = np.concatenate([rotation.T @ w, rotation.T @ (v - np.cross(p, w))])
         moved.append(joint._replace(screw=screw, anchor=rotation.T @ (joint.anchor - p)))
@@ -249,10 +219,11 @@ def _check_mass(link: str, pi: np.ndarray) -> None:
     """Raise an error for a moving body that MuJoCo's compiler rejects."""
     moments = np.linalg.eigvalsh(inertial_parameters_to_com(pi)[2])
     if pi[0] < _LEAST or moments[0] < _LEAST:
-        raise ModelError(
-            f"link {link!r}: mass {pi[0]:g} kg and principal moments {', '.join(f'{x:.3g}' for x in moments)} kg m^2: MuJoCo "
-            f"rejects a moving body if one of these is below {_LEAST:g} (a point mass, a rod without width); increase it"
+        fault = (
+            f"mass {pi[0]:g} kg and principal moments {', '.join(f'{x:.3g}' for x in moments)} kg m^2: MuJoCo rejects a"
         )
+        remedy = f"moving body if one of these is below {_LEAST:g} (a point mass, a rod without width)"
+        raise ModelError(f"link {link!r}: {fault} {remedy}", "increase it")
 
 
 def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], body: _Body) -> ET.Element:
@@ -268,45 +239,32 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
     axes[:, 2] *= np.sign(np.linalg.det(axes))
     moments[2] = min(moments[2], moments[0] + moments[1])  # rounding can violate the triangle inequality of a flat body
     label = f"the inertia of link {link!r}"
-    node.append(
-        ET.Element(
-            "inertial",
-            pos=_text(com, label),
-            quat=_text(rotation_to_quaternion(axes), label),
-            mass=_text(pi[:1], label),
-            diaginertia=_text(moments, label),
-        )
-    )
+    numbers = {"pos": com, "quat": rotation_to_quaternion(axes), "mass": pi[:1], "diaginertia": moments}
+    ET.SubElement(node, "inertial", {key: _text(x, label) for key, x in numbers.items()})
     return node
 
 
 def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], joint: _Joint) -> None:
     name, i = chain.joint_names[joint.link], joint.link
-    if joint.kind in JOINT_TYPES:
-        parts = slice(i, i + len(JOINT_TYPES[joint.kind].parts))
-        stem = name.removesuffix(JOINT_TYPES[joint.kind].parts[0])
+    w, v = np.split(joint.screw, 2)
+    kind = {"free": "free", "spherical": "ball"}.get(joint.kind, "hinge" if np.any(w) else "slide")
+    compound = JOINT_TYPES.get(joint.kind)
+    stem = name if compound is None else name.removesuffix(compound.parts[0])
+    element = ET.SubElement(node, "joint", name=stem, type=kind)
+    if compound is None:
+        element.set("axis", _text(w if kind == "hinge" else v, name))
+    if kind in ("ball", "hinge") and np.any(joint.anchor):
+        element.set("pos", _text(joint.anchor, name))
+    if compound is not None:
         for leaf in ("armature", "friction.viscous", "friction.coulomb", "springs.stiffness"):
-            values = arrays[leaf][parts]
-            if np.any(values != values[0]) or (joint.kind == "free" and leaf != "friction.viscous" and np.any(values)):
-                raise ModelError(
-                    f"{leaf} of {stem!r} is {values.tolist()}; MuJoCo supports one value for a ball joint, "
-                    "and for a free joint only damping"
-                )
+            values = arrays[leaf][i : i + len(compound.parts)]
+            if np.ptp(values) or (kind == "free" and leaf != "friction.viscous" and np.any(values)):
+                remedy = "MuJoCo supports one value for a ball joint, and for a free joint only damping"
+                raise ModelError(f"{leaf} of {stem!r} is {values.tolist()}", remedy)
             if leaf == "springs.stiffness" and np.any(values):
                 raise ModelError(f"the spring of {stem!r}, a spherical joint, has no counterpart in MuJoCo")
-        kind = {"free": "free", "spherical": "ball"}[joint.kind]
-        element = ET.SubElement(node, "joint", name=stem, type=kind)
-        if joint.kind == "spherical" and np.any(joint.anchor):
-            element.set("pos", _text(joint.anchor, name))
         _drive(element, name, arrays, i, spring=False)
         return
-    w, v = joint.screw[:3], joint.screw[3:]
-    if np.any(w):
-        element = ET.SubElement(node, "joint", name=name, type="hinge", axis=_text(w, name))
-        if np.any(joint.anchor):
-            element.set("pos", _text(joint.anchor, name))
-    else:
-        element = ET.SubElement(node, "joint", name=name, type="slide", axis=_text(v, name))
     low, high = arrays["limits.position"][i]
     if low < high and np.any(np.isfinite([low, high])):
         element.set("limited", "true")

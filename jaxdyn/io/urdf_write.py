@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from ..errors import ModelError
 from ..model.build import EARTH, JOINT_LEAVES, SLIGHTLY, inertia_faults, pose_of, rpy_of
-from ..model.chain import Chain, named_leaves
+from ..model.chain import Chain, layout, named_leaves
 from ..model.joints import Free, Spherical
 from ..spatial.components import Values
 from ..spatial.inertia import transform_inertial_parameters
@@ -60,39 +60,28 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     ET.SubElement(robot, "link", name=topology.base_name)
     taken = {topology.base_name, *topology.link_names, *topology.frame_names}
     joint_names = set(topology.joint_names)
-    free = {joint.link: joint for joint in chain.joints if isinstance(joint, Free)}
+    inner_links(chain, arrays)
+    name_of = lambda i: topology.base_name if i < 0 else topology.link_names[i]
+    free = {joint.link: joint for joint in layout(chain).curved}
     parts = {i for joint in free.values() for i in range(chain.n)[joint.links]}
-    inner = parts - {joint.links.stop - 1 for joint in free.values()}
-
-    def name_of(i: int, what: str) -> str:
-        if i in inner:
-            raise ModelError(
-                f"{what} is attached to an intermediate link of the free joint {topology.joint_names[i]!r}; attach "
-                "it to the joint's last link"
-            )
-        return topology.base_name if i < 0 else topology.link_names[i]
-
     mimics = _mimics(chain)
     for i, (link, joint) in enumerate(zip(topology.link_names, topology.joint_names, strict=True)):
         if i in free:
             _write_free(robot, chain, arrays, i, joint_names)
         if i in parts:
             continue
-        node, child, offset = _write_joint(
-            robot, chain, arrays, i, name_of(topology.parents[i], f"link {link!r}"), taken
-        )
+        node, child, offset = _write_joint(robot, chain, arrays, i, name_of(topology.parents[i]), taken)
         if i in mimics:
-            master, multiplier, shift = mimics[i]
-            mimic = ET.SubElement(node, "mimic", joint=master)
-            mimic.set("multiplier", written([multiplier], f"the multiplier of joint {joint!r}"))
-            mimic.set("offset", written([shift], f"the offset of joint {joint!r}"))
+            master, *numbers = mimics[i]
+            keys = zip(("multiplier", "offset"), numbers, strict=True)
+            values = {key: written([x], f"the {key} of joint {joint!r}") for key, x in keys}
+            ET.SubElement(node, "mimic", {"joint": master, **values})
         if child != link:
             place = pose_of(translation=-offset)
             _joint(robot, fresh(f"{link}_fixed", joint_names), "fixed", (child, link), place, chain.dtype)
     for frame, i, pose in zip(topology.frame_names, topology.frame_links, shortest(chain.frame_poses), strict=True):
         ET.SubElement(robot, "link", name=frame)
-        parent = name_of(i, f"frame {frame!r}")
-        _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", (parent, frame), pose, chain.dtype)
+        _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", (name_of(i), frame), pose, chain.dtype)
     ET.indent(robot)
     text = _HEAD + ET.tostring(robot, encoding="unicode") + "\n"
     parse_robot(text, "the URDF to be written")  # raises an error if a name is invalid in XML
@@ -116,10 +105,6 @@ def _write_joint(
     eps = 1e2 * float(np.finfo(chain.dtype).eps)
     w, v = arrays["screw"][i, :3], arrays["screw"][i, 3:]
     revolute = bool(np.any(w))
-    if revolute and abs(w @ v) > eps * (1 + np.linalg.norm(v)):
-        raise ModelError(
-            f"joint {joint!r} is helical (pitch {w @ v:g} m/rad); URDF supports only revolute and prismatic joints"
-        )
     place = pose_of(arrays["rotation"][i], arrays["translation"][i])
     offset = np.cross(w, v)
     child = link
@@ -135,9 +120,8 @@ def _write_joint(
     keys = ("velocity", "effort") if kind == "continuous" else ("lower", "upper", "velocity", "effort")
     if kind != "continuous" or np.any(np.isfinite(limits[2:])):
         bounded = np.clip(limits[-len(keys) :], -sys.float_info.max, sys.float_info.max)
-        ET.SubElement(
-            node, "limit", {k: written([x], f"a limit of joint {joint!r}") for k, x in zip(keys, bounded, strict=True)}
-        )
+        pairs = zip(keys, bounded, strict=True)
+        ET.SubElement(node, "limit", {key: written([x], f"a limit of joint {joint!r}") for key, x in pairs})
     set_drive(node, joint, chain, arrays, i)
     return node, child, offset
 
@@ -150,20 +134,12 @@ def _write_free(
     stem = joints[0].removesuffix(Free.parts[0])
     named = joints == tuple(f"{stem}{x}" for x in Free.parts)
     name = fresh(stem, joint_names) if named else joints[0]
-    if np.any(arrays["inertia"][first : first + 5]):
-        raise ModelError(
-            f"the links before {body!r} have inertia: only the last of a free joint's six links may have inertia"
-        )
     if not all(np.all(np.isinf(x[first : first + 6])) for key, x in arrays.items() if key.startswith("limits.")):
-        raise ModelError(
-            f"the free joint {name!r} has limits, which a floating joint in URDF cannot have; make them infinite"
-        )
+        raise ModelError(f"the free joint {name!r} has limits, which URDF cannot represent; make them infinite")
     for leaf in DRIVES:
-        values = arrays[leaf][first : first + 6]
-        if np.any(values != values[0]):
-            raise ModelError(
-                f"the six parts of the free joint {name!r} differ in {leaf}; URDF supports only a single value for all of them"
-            )
+        if np.ptp(arrays[leaf][first : first + 6]):
+            fault = f"the six parts of the free joint {name!r} differ in {leaf}"
+            raise ModelError(fault, "make them equal, since URDF has one value for all of them")
     set_inertial(ET.SubElement(robot, "link", name=body), body, arrays["inertia"][first + 5], chain.dtype)
     node = _joint(robot, name, "floating", (chain.topology.base_name, body), np.eye(4), chain.dtype)
     set_drive(node, name, chain, arrays, first)
@@ -181,9 +157,8 @@ def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
         own = [chain.joint_names[i] for i in np.flatnonzero(unit & (matrix[:, column] == 1))]
         if not own:
             what = f"coordinate {column + 1}" if name is None else f"the coordinate {name!r}"
-            raise ModelError(
-                f"{what} of the coupling is not the position of a joint; in URDF, joints can only mimic joints"
-            )
+            remedy = "in URDF, joints can only mimic joints"
+            raise ModelError(f"{what} of the coupling is not the position of a joint", remedy)
         masters.append(chain.joint_names.index(name if name in own else own[0]))
     if masters != sorted(masters):
         raise ModelError("the coordinates of the coupling are not in the order of their joints; sort the coordinates")
@@ -192,9 +167,8 @@ def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
         columns = np.flatnonzero(matrix[i])
         if len(columns) > 1:
             those = ", ".join(repr(chain.joint_names[masters[c]]) for c in columns)
-            raise ModelError(
-                f"joint {chain.joint_names[i]!r} follows {those}; a mimic joint in URDF follows only one joint"
-            )
+            fault = f"joint {chain.joint_names[i]!r} follows {those}"
+            raise ModelError(fault, "a mimic joint in URDF follows only one joint")
         column = int(columns[0]) if len(columns) else 0
         found[i] = (chain.joint_names[masters[column]], matrix[i, column], offset[i])
     return found
@@ -242,41 +216,36 @@ def update_urdf(
     source = os.fspath(source_path)
     options = Options(lock, tip, floating_base, ignore_mimic)
     robot = parse_robot(read_bytes(source_path), source, inertials=False)  # inertias are replaced
-    layout = arrange(robot, options)
+    arrangement = arrange(robot, options)
     arrays = arrays_of(chain)
     check_writable(chain)
-    _check_layout(source, chain, layout)
-    strange = set(chain.frame_names) - set(layout.frames)
-    if strange:
-        raise ModelError(
-            f"{source}: the file does not contain the chain's frame {min(strange)!r}; use save_urdf to write it"
-        )
-    for name in layout.locked:
+    _check_layout(source, chain, arrangement)
+    if strange := set(chain.frame_names) - set(arrangement.frames):
+        raise _refusal(source, f"the file does not contain the chain's frame {min(strange)!r}")
+    for name in arrangement.locked:
         if name not in robot.joints or robot.joints[name].kind == "planar":
-            raise ModelError(
-                f"{source}: {name!r} is a part of a planar joint, which cannot be locked in an updated file; use save_urdf"
-            )
-    for i, joint in enumerate(layout.joints):
+            raise _refusal(source, f"{name!r} is a part of a planar joint, which cannot be locked in an updated file")
+    for i, joint in enumerate(arrangement.joints):
         if joint.child in robot.links:  # otherwise, an internal link of a planar or floating joint
             set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i], chain.dtype)
             if joint.node.tag == "joint":  # a floating base that `load` added has no element
                 set_drive(joint.node, joint.name, chain, arrays, i)
         elif np.any(arrays["inertia"][i]):
-            raise ModelError(
-                f"{source}: link {joint.child!r} is internal to a joint with several degrees of freedom but has "
-                "inertia; move the inertia to the joint's last link"
-            )
-    for frame, (i, _) in layout.frames.items():
+            fault = f"link {joint.child!r} is internal to a joint with several degrees of freedom but has inertia"
+            raise ModelError(fault, "move the inertia to the joint's last link", place=source)
+    for frame, (i, _) in arrangement.frames.items():
         if i >= 0:
             remove(robot.links[frame].node, {"inertial"})
-    for name, value in layout.locked.items():
+    for name, value in arrangement.locked.items():
         joint = robot.joints[name]
         joint.node.set("type", "fixed")
         remove(joint.node, {"axis", "limit", "dynamics", "mimic", "jaxdyn", "calibration", "safety_controller"})
         origin = joint.node.find("origin")
         set_origin(insert(joint.node, "origin") if origin is None else origin, joint.pose_at(value), f"joint {name!r}")
     for joint in robot.joints.values():
-        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint is independent
+        if (
+            joint.mimic is not None and joint.mimic[0] in arrangement.locked
+        ):  # with ignore_mimic, the joint is independent
             remove(joint.node, {"mimic"})
     set_gravity(robot.document.root, arrays["gravity"])
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
@@ -289,23 +258,26 @@ def update_urdf(
     write_whole(path, text)
 
 
-def _check_layout(source: str, chain: Chain, layout: Layout) -> None:
+def _refusal(source: str, fault: str) -> ModelError:
+    return ModelError(fault, "use save_urdf to write the entire chain", place=source)
+
+
+def _check_layout(source: str, chain: Chain, file: Layout) -> None:
     """Raise an error if the joints, links or couplings of a chain differ from those in the file."""
-    advice = "pass the file, lock=, tip=, floating_base= and ignore_mimic= with which the chain was loaded"
-    for kind, ours, theirs in (
-        ("joints", chain.joint_names, tuple(joint.name for joint in layout.joints)),
-        ("links", chain.link_names, tuple(joint.child for joint in layout.joints)),
-    ):
-        if ours != theirs:
-            raise ModelError(
-                f"{source}: the file has the moving {kind} {', '.join(theirs)}, but the chain has {', '.join(ours)}; {advice}"
-            )
-    free = [[i for i, kind in x.compound_joints if kind == Free.kind] for x in (chain.topology, layout)]
-    if chain.topology.parents != layout.parents or free[0] != free[1]:
-        raise ModelError(f"{source}: the links of the chain are connected differently from those in the file; {advice}")
-    if (chain.coupling is None) != (layout.coupling is None):
-        where = "the file" if chain.coupling is None else "the chain"
-        raise ModelError(f"{source}: only {where} has joints that mimic others; {advice}")
+    ours = {"joints": chain.joint_names, "links": chain.link_names}
+    theirs = {"joints": tuple(x.name for x in file.joints), "links": tuple(x.child for x in file.joints)}
+    free = [[i for i, kind in x.compound_joints if kind == Free.kind] for x in (chain.topology, file)]
+    fault = next((kind for kind in ours if ours[kind] != theirs[kind]), "")
+    if fault:
+        have = f"{', '.join(theirs[fault])}, but the chain has {', '.join(ours[fault])}"
+        fault = f"the file has the moving {fault} {have}"
+    elif chain.topology.parents != file.parents or free[0] != free[1]:
+        fault = "the links of the chain are connected differently from those in the file"
+    elif (chain.coupling is None) != (file.coupling is None):
+        fault = f"only {'the file' if chain.coupling is None else 'the chain'} has joints that mimic others"
+    if fault:
+        advice = "pass the file, lock=, tip=, floating_base= and ignore_mimic= with which the chain was loaded"
+        raise ModelError(fault, advice, place=source)
 
 
 def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], layout: Layout) -> None:
@@ -327,10 +299,9 @@ def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], lay
     for key, name, ours, theirs in pairs:
         ours, theirs = np.atleast_1d(ours), np.atleast_1d(theirs)
         if not np.allclose(ours, theirs, rtol=tolerance, atol=tolerance):
-            raise ModelError(
-                f"{source}: {key} of {name!r} differs between the chain and the file, but update_urdf writes only inertias and "
-                "friction. Write the entire chain with save_urdf, or pass the lock= and tip= with which it was loaded"
-            )
+            fault = f"{key} of {name!r} differs between the chain and the file"
+            remedy = "update_urdf writes only inertias and friction. Write the entire chain with save_urdf, or pass the {lock} "
+            raise ModelError(fault, f"{remedy}and {{tip}} with which it was loaded", place=source, lock="", tip="")
 
 
 def _keep_meshes(root: ET.Element, before: str, after: str) -> None:
@@ -369,8 +340,34 @@ def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.n
     return values
 
 
+def check_helical(chain: Chain, supported: str) -> None:
+    """Raise an error for joints that turn and slide."""
+    for joint, (w, v) in zip(chain.joint_names, np.reshape(chain.screw, (-1, 2, 3)).astype(float), strict=True):
+        if np.any(w) and abs(w @ v) > 1e2 * np.finfo(chain.dtype).eps * (1 + np.linalg.norm(v)):
+            raise ModelError(f"joint {joint!r} is helical (pitch {w @ v:g} m/rad)", supported)
+
+
+def inner_links(chain: Chain, arrays: Mapping[str, np.ndarray]) -> set[int]:
+    """All but the last links of spherical and free joints; ModelError if one has inertia, or carries a link or frame."""
+    topology, inner = chain.topology, {}
+    for joint in layout(chain).curved:
+        *before, last = range(chain.n)[joint.links]
+        inner |= dict.fromkeys(before, joint)
+        if np.any(arrays["inertia"][before]):
+            fault = f"the links before {chain.link_names[last]!r} have inertia"
+            raise ModelError(fault, f"only the last link of a {joint.kind} joint may have inertia")
+    carried = [(f"link {topology.link_names[i]!r}", p) for i, p in enumerate(topology.parents) if i - 1 != p]
+    carried += [(f"frame {name!r}", i) for name, i in zip(topology.frame_names, topology.frame_links, strict=True)]
+    for what, i in carried:
+        if i in inner:
+            fault = f"{what} is attached to an intermediate link of the {inner[i].kind} joint {chain.joint_names[i]!r}"
+            raise ModelError(fault, "attach it to the joint's last link")
+    return set(inner)
+
+
 def check_writable(chain: Chain) -> None:
     """Raise an error if URDF cannot represent the chain."""
+    check_helical(chain, "URDF supports only revolute and prismatic joints")
     for link, kind in chain.topology.compound_joints:
         if kind == Spherical.kind:
             raise ModelError(f"joint {chain.joint_names[link]!r} is spherical; URDF has no such joint")
@@ -389,10 +386,8 @@ def check_consistent(chain: Chain, advice: str = "write them unchanged with allo
     if reasons:
         first, *others = reasons
         more = f" (also for {', '.join(others)})" if others else ""
-        raise ModelError(
-            f"{reasons[first].fault}; this is impossible for a rigid body{more}, and other programs reject or misread such a "
-            f"file. Make the inertias physically consistent, or {advice}"
-        )
+        fault = f"{reasons[first].fault}; this is impossible for a rigid body{more}"
+        raise ModelError(fault, f"make the inertias physically consistent, or {advice}")
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype: DTypeLike = np.float64) -> None:
@@ -406,12 +401,12 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype
         about_com = transform_inertial_parameters(pose_of(translation=-com), pi)
         about_com[1:4] = 0
         error = np.abs(transform_inertial_parameters(pose_of(translation=com), about_com) - pi).max()
-    if np.all(np.isfinite(pi)) and not error <= 1e-9 * np.abs(pi).max():
-        raise ModelError(
-            f"link {name!r}: mass {pi[0]:g} kg with first moment {np.linalg.norm(pi[1:4]):g} kg m cannot be "
-            "written as mass and centre of mass, as URDF requires; use parameters in which the link has mass"
-        )
     if np.all(np.isfinite(pi)):
+        if not error <= 1e-9 * np.abs(pi).max():
+            fault = (
+                f"link {name!r}: mass {pi[0]:g} kg with first moment {np.linalg.norm(pi[1:4]):g} kg m cannot be written"
+            )
+            raise ModelError(f"{fault} as mass and centre of mass, as URDF requires", "give the link mass")
         com, about_com[4:] = _fewest_digits_of(pi, com, np.dtype(dtype))
     node = insert(link, "inertial", 0) if old is None else old
     for child in list(node):
