@@ -7,7 +7,7 @@ about its anchor, which is the origin of the frames of its links; a body with an
 """
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,18 +27,7 @@ FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 _JOINT, _JOINT_IN_PARENT = 0, 1  # mjtTrn
 
 # features that the user may ignore by name
-FEATURES = (
-    "actuators",
-    "equality",
-    "flex",
-    "fluid",
-    "free_joint",
-    "gravcomp",
-    "plugin",
-    "polynomial",
-    "quaternion_spring",
-    "tendon",
-)
+FEATURES = tuple("actuators equality flex fluid free_joint gravcomp plugin polynomial quaternion_spring tendon".split())
 # features omitted with a warning: external forces, and properties of free bodies in world axes
 OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
@@ -54,54 +43,51 @@ def disabled(model: Any, *names: str) -> bool:
 
 def unsupported(model: Any) -> dict[str, str]:
     """Find features that affect the motion and cannot be converted: names from `FEATURES`, with descriptions of their use."""
-    found: dict[str, str] = {}
-    if names := _active_equalities(model):
-        found["equality"] = f"equality constraints ({_list(names)})"
-    if names := _named(model.tendon, _tendons_with_forces(model)):
-        found["tendon"] = f"tendons with stiffness, damping, frictionloss or armature ({_list(names)})"
-    if not disabled(model, "SPRING", "PASSIVE"):
-        of_quaternions = (model.jnt_stiffness != 0) & (model.jnt_type <= BALL)
-        if names := _named(model.joint, of_quaternions):
-            found["quaternion_spring"] = f"springs on ball and free joints ({_list(names)})"
-    if names := _polynomial(model):
-        found["polynomial"] = f"springs and dampers that are not linear ({_list(names)})"
+    of_quaternions = (model.jnt_stiffness != 0) & (model.jnt_type <= BALL) & (not disabled(model, "SPRING", "PASSIVE"))
+    odd_free = [_odd_free(model, j) for j in range(model.njnt)]
+    rotors = _any(model, len(model.actuator_trntype), "actuator_armature", "actuator_damping")
+    odd_free_use = "armature, frictionloss or unequal damping of the linear motion of free joints in world axes"
+    named = {
+        "equality": ("equality constraints", _active_equalities(model)),
+        "tendon": (
+            "tendons with stiffness, damping, frictionloss or armature",
+            _named(model.tendon, _tendons_with_forces(model)),
+        ),
+        "quaternion_spring": ("springs on ball and free joints", _named(model.joint, of_quaternions)),
+        "polynomial": ("springs and dampers that are not linear", _polynomial(model)),
+        "gravcomp": ("gravity compensation", _named(model.body, (model.body_gravcomp != 0) & (model.body_weldid != 0))),
+        "free_joint": (odd_free_use, _named(model.joint, odd_free)),
+        "actuators": (
+            "armature or damping of actuators on more than one hinge or slide",
+            _named(model.actuator, rotors & ~on_plain_joint(model)),
+        ),
+    }
+    found = {key: f"{what} ({_list(names)})" for key, (what, names) in named.items() if names}
     if model.opt.density != 0 or model.opt.viscosity != 0:
         found["fluid"] = f"a fluid (density {model.opt.density:g}, viscosity {model.opt.viscosity:g})"
-    if names := _named(model.body, (model.body_gravcomp != 0) & (model.body_weldid != 0)):
-        found["gravcomp"] = f"gravity compensation ({_list(names)})"
     if model.nflex:
         found["flex"] = f"deformable bodies ({model.nflex} flex)"
     if np.any(getattr(model, "body_plugin", np.array([-1])) >= 0):
         found["plugin"] = "plugins that act on bodies"
-    if names := [_name(model.joint(j)) for j in np.flatnonzero(model.jnt_type == FREE) if _odd_free(model, int(j))]:
-        found["free_joint"] = (
-            f"armature, frictionloss or unequal damping of the linear motion of free joints in world axes ({_list(names)})"
-        )
-    rotors = _any(model, len(model.actuator_trntype), "actuator_armature", "actuator_damping")
-    if names := _named(model.actuator, rotors & ~on_plain_joint(model)):
-        found["actuators"] = f"armature or damping of actuators on more than one hinge or slide ({_list(names)})"
     return found
 
 
 def left_out(model: Any) -> list[str]:
     """Describe the parts that a chain omits because they do not affect the motion without constraints and controls."""
-    found = []
-    if not disabled(model, "CONTACT", "CONSTRAINT") and _may_touch(model):
-        found.append("contacts")
     balls = (model.jnt_limited != 0) & (model.jnt_type == BALL)
-    if names := _named(model.joint, balls):
-        found.append(f"limits of ball joints ({_list(names)})")
-    if names := _named(model.tendon, ~_tendons_with_forces(model)):
-        found.append(f"tendons ({_list(names)})")
-    if len(_active_equalities(model)) < model.neq:
-        found.append("inactive equality constraints")
-    if names := _named(model.actuator, ~plain_motors(model)):
-        found.append(f"actuators that are not plain motors ({_list(names)}); tau is the torque at the joints")
-    if model.nsensor:
-        found.append(f"sensors ({model.nsensor})")
-    if model.nmocap:
-        found.append(f"the motion of mocap bodies ({_list(_named(model.body, model.body_mocapid >= 0))})")
-    return found
+    motors, mocap = "actuators that are not plain motors", "the motion of mocap bodies"
+    named = {
+        "limits of ball joints": _named(model.joint, balls),
+        "tendons": _named(model.tendon, ~_tendons_with_forces(model)),
+        motors: _named(model.actuator, ~plain_motors(model)),
+        mocap: _named(model.body, model.body_mocapid >= 0),
+    }
+    said = {what: f"{what} ({_list(names)})" for what, names in named.items() if names}
+    if motors in said:
+        said[motors] += "; tau is the torque at the joints"
+    found = ["contacts"] if not disabled(model, "CONTACT", "CONSTRAINT") and _may_touch(model) else []
+    found += ["inactive equality constraints"] if len(_active_equalities(model)) < model.neq else []
+    return found + list(said.values()) + ([f"sensors ({model.nsensor})"] if model.nsensor else [])
 
 
 def on_plain_joint(model: Any) -> np.ndarray:
@@ -159,7 +145,9 @@ def _polynomial(model: Any) -> list[str]:
 
 
 def _odd_free(model: Any, joint: int) -> bool:
-    """True if a free joint's linear motion has armature, frictionloss or unequal damping, which depend on the axes."""
+    """True for a free joint whose linear motion has armature, frictionloss or unequal damping, which depend on the axes."""
+    if model.jnt_type[joint] != FREE:
+        return False
     linear = slice(int(model.jnt_dofadr[joint]), int(model.jnt_dofadr[joint]) + 3)
     damping = model.dof_damping[linear]
     return bool(model.dof_armature[linear].any() or model.dof_frictionloss[linear].any() or np.ptp(damping) > 0)
@@ -171,18 +159,12 @@ def _may_touch(model: Any) -> bool:
         return True
     weld = np.asarray(model.body_weldid)[model.geom_bodyid]
     above = np.asarray(model.body_weldid)[np.asarray(model.body_parentid)[weld]]
-    kinds = {
-        (int(t), int(a), int(w), int(u))
-        for t, a, w, u in zip(model.geom_contype, model.geom_conaffinity, weld, above, strict=True)
-        if t or a
-    }
-    related = not disabled(model, "FILTERPARENT")
-    for t1, a1, w1, u1 in kinds:
-        for t2, a2, w2, u2 in kinds:
-            kin = related and ((u1 == w2 and w2) or (u2 == w1 and w1))
-            if w1 < w2 and not kin and (t1 & a2 or t2 & a1):
-                return True
-    return False
+    geoms = np.stack([model.geom_contype, model.geom_conaffinity, weld, above], axis=1)
+    t, a, w, u = np.unique(geoms[(geoms[:, :2] != 0).any(1)], axis=0).T[:, :, None]
+    kin = ((u == w.T) & (w.T != 0)) | ((u.T == w) & (w != 0))
+    if disabled(model, "FILTERPARENT"):
+        kin[:] = False
+    return bool(((w < w.T) & ~kin & (((t & a.T) != 0) | ((t.T & a) != 0))).any())
 
 
 class Link(NamedTuple):
@@ -214,10 +196,9 @@ _PLACES = {"body": ("pos", "quat", "ipos", "iquat"), "joint": ("pos", "axis"), "
 def tree_of(model: Any, meant: bool = False) -> Tree:
     """Convert a model to a tree of links."""
     _check_places(model)
-    taken: set[str] = set()
     joint_names: set[str] = set()
     bodies = body_names(model)
-    taken.update(bodies)
+    taken = set(bodies)
     joints = [model.joint(j).name or f"joint{j}" for j in range(model.njnt)]
     links: list[Link] = []
     compound: list[tuple[int, str]] = []
@@ -251,16 +232,14 @@ def tree_of(model: Any, meant: bool = False) -> Tree:
         poses.append(pose)
         about = pose @ pose_matrix(model.body_ipos[b], model.body_iquat[b])
         about_bodies.append((link, transform_inertial_parameters(about, _about_com(model, b))))
-    inertia = np.zeros((len(links), 10))
-    for link, pi in about_bodies:
-        if link >= 0:
-            inertia[link] += pi
+    inertia = np.zeros((len(links) + 1, 10))  # the last row is that of the base
+    np.add.at(inertia, [link for link, _ in about_bodies], [pi for _, pi in about_bodies])
     for s in range(model.nsite):
         name = model.site(s).name or f"site{s}"
         name = fresh(f"{name}_site" if name in taken else name, taken)
         b = int(model.site_bodyid[s])
         frames[name] = (carrier[b], poses[b] @ pose_matrix(model.site_pos[s], model.site_quat[s]))
-    return Tree(links, inertia, frames, compound, bodies[0])
+    return Tree(links, inertia[:-1], frames, compound, bodies[0])
 
 
 def body_names(model: Any) -> list[str]:
@@ -310,9 +289,8 @@ def _check_places(model: Any) -> None:
             item = getattr(model, kind)(i)
             for field in fields:
                 if not np.all(np.isfinite(value := getattr(item, field))):
-                    raise ModelError(
-                        f"{kind} {item.name!r} has {field} = {np.array2string(value)}; specify finite numbers"
-                    )
+                    fault = f"{kind} {item.name!r} has {field} = {np.array2string(value)}"
+                    raise ModelError(fault, "specify finite numbers")
 
 
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
@@ -417,39 +395,33 @@ def from_mujoco(
             unknown, or an inertia is inconsistent and `allow_nonphysical` is False.
     """
     if not hasattr(model, "opt"):
-        raise ModelError(
-            f"from_mujoco converts a compiled mujoco.MjModel, not a {type(model).__name__}",
-            "compile an MjSpec with spec.compile(), or pass the file to jaxdyn.load",
-        )
+        fault = f"from_mujoco converts a compiled mujoco.MjModel, not a {type(model).__name__}"
+        raise ModelError(fault, "compile an MjSpec with spec.compile(), or pass the file to jaxdyn.load")
     return chain_of(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
 def compile_mjcf(text: str | bytes) -> Any:
     """Compile MJCF text to a model (`mujoco.MjModel`). An error in MuJoCo raises a `ModelError`."""
-    text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
-    return _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
+    return _compile("from_xml_string", text if isinstance(text, str) else text.decode("utf-8", "replace"), "<text>")
 
 
 def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
     """Compile an MJCF file, which may include other files. An error in MuJoCo raises a `ModelError`."""
     read_bytes(path)  # if the file cannot be read, raises the same errors as all other readers
-    source = os.fspath(path)
-    return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
+    return _compile("from_xml_path", os.fspath(path), os.fspath(path))
 
 
-def _compile(read: Callable[[Any], Any], source: str) -> Any:
-    """Return `read(mujoco)`. An error in MuJoCo raises a `ModelError` that names the source."""
+def _compile(reader: str, given: str, source: str) -> Any:
     try:
         import mujoco
     except ImportError as error:  # the cause tells callers that the file itself may be intact
-        raise ModelError(
-            f'{source}: MJCF is read by MuJoCo, which is not installed; install it with pip install "jaxdyn[mjcf]"'
-        ) from error
+        fault = "MJCF is read by MuJoCo, which is not installed"
+        raise ModelError(fault, 'install it with pip install "jaxdyn[mjcf]"', place=source) from error
     try:
-        return read(mujoco)
+        return getattr(vars(mujoco)["MjModel"], reader)(given)
     except ValueError as error:
         reason = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
-        raise ModelError(f"{source}: MuJoCo cannot compile this model: {reason}") from None
+        raise ModelError(f"MuJoCo cannot compile this model: {reason}", place=source) from None
 
 
 def chain_of(
@@ -466,35 +438,22 @@ def chain_of(
         raise ModelError(f"unknown feature {unknown[0]!r} in ignore; choose among {', '.join(FEATURES)}")
     acting = unsupported(model)
     if refused := [key for key in acting if key not in ignored | OUTSIDE]:
-        raise ModelError(
-            f"{source}: not supported: {'; '.join(acting[key] for key in refused)}. Remove these features from the model, "
-            f"or omit them with ignore={refused!r}"
-        )
+        fault = f"not supported: {'; '.join(acting[key] for key in refused)}"
+        remedy = "Remove these features from the model, or omit them with {ignore}"
+        raise ModelError(fault, remedy, place=source, ignore=repr(refused))
     if not model.njnt:
         raise ModelError(f"{source}: no body has a joint; a robot needs at least one")
     own = np.zeros(3) if disabled(model, "GRAVITY") else np.array(model.opt.gravity)
     try:
         tree = tree_of(model)
-        chain = build_chain(
-            {
-                "rotation": [link.placement[:3, :3] for link in tree.links],
-                "translation": [link.placement[:3, 3] for link in tree.links],
-                "screw": [link.screw for link in tree.links],
-                "inertia": tree.inertia,
-                "gravity": np.asarray(own if gravity is None else gravity, float),
-                "friction.coulomb_velocity": coulomb_velocity,
-                **drives(model, tree.links),
-            },
-            Topology(
-                tuple(link.parent for link in tree.links),
-                tuple(link.joint_name for link in tree.links),
-                tuple(link.name for link in tree.links),
-                base_name=tree.base,
-                compound_joints=tuple(tree.compound_joints),
-            ),
-            tree.frames,
-            allow_nonphysical=allow_nonphysical,
-        )
+        column = lambda key: [getattr(link, key) for link in tree.links]
+        poses = np.array(column("placement"))
+        leaves = {"rotation": poses[:, :3, :3], "translation": poses[:, :3, 3], "screw": column("screw")}
+        leaves |= {"inertia": tree.inertia, "gravity": np.asarray(own if gravity is None else gravity, float)}
+        leaves |= {"friction.coulomb_velocity": coulomb_velocity, **drives(model, tree.links)}
+        names = (tuple(column(key)) for key in ("parent", "joint_name", "name"))
+        topology = Topology(*names, base_name=tree.base, compound_joints=tuple(tree.compound_joints))
+        chain = build_chain(leaves, topology, tree.frames, allow_nonphysical=allow_nonphysical)
         exact = tree_of(model, meant=True).links
         chain = with_unrounded(chain, *(np.array([getattr(x, k) for x in exact]) for k in ("placement", "screw")))
     except ModelError as error:

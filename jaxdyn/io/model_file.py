@@ -120,10 +120,8 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
     """
     chain, beyond, _ = read_model(path, dtype)
     if beyond:
-        warn(
-            f"{os.fspath(path)} contains terms that a Chain cannot represent ({', '.join(beyond)}): the nearest chain is "
-            "returned; use jaxdyn.identification.load_torque_model for the complete model"
-        )
+        what = f"{os.fspath(path)} contains terms that a Chain cannot represent ({', '.join(beyond)})"
+        warn(f"{what}: the nearest chain is returned; use identification.load_torque_model for the complete model")
     return chain
 
 
@@ -152,21 +150,14 @@ def _arrays(header: Mapping[str, Any], content: bytes, name: str, dtype: DTypeLi
         held = {key: array.astype(jnp.dtype(dtype), copy=False) for key, array in held.items()}
     double = any(array.dtype == np.float64 for array in held.values())
     if double and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        _rounded(name, dtype)
+        remedy = 'call jax.config.update("jax_enable_x64", True) first'
+        if dtype is not None:
+            raise ModelError("float64 is requested, but disabled in this process", remedy, place=name)
+        what = f"{name}: the model is in float64, which is disabled in this process: its numbers are rounded"
+        warn(f'{what}. To keep float64, {remedy}; to suppress this warning, load the model with dtype="float32"')
         held = {key: array.astype(np.float32, copy=False) for key, array in held.items()}
     arrays: dict[str, Any] = {key: jnp.asarray(array) for key, array in held.items()}
     return _renamed(arrays) if header["version"] < VERSION_OF_CHAINS else arrays
-
-
-def _rounded(name: str, dtype: DTypeLike | None) -> None:
-    """Warn that a model in float64 is rounded to float32 in this process; raise an error if float64 was requested."""
-    remedy = 'call jax.config.update("jax_enable_x64", True) first'
-    if dtype is not None:
-        raise ModelError(f"{name}: float64 is requested, but disabled in this process", remedy)
-    warn(
-        f"{name}: the model is in float64, which is disabled in this process: its numbers are rounded. "
-        f'To keep float64, {remedy}; to suppress this warning, load the model with dtype="float32"'
-    )
 
 
 def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,29 +224,19 @@ def _leaves(named: Mapping[str, Any]) -> dict[str, np.ndarray]:
 def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], bytes]:
     """Read and check the header and the bytes of the leaves."""
     header, content = read_headed(path, "model file")
-    if (
-        header.get("format") != FORMAT
-        or not isinstance(expected := header.get("bytes"), int)
-        or "version" not in header
-    ):
-        raise ModelError(
-            f"{name}: this is not a model written by save_model, or its first line was truncated or changed; URDF and MJCF "
-            "files are read by load, and exported functions by load_exported"
-        )
-    if header.get("version") not in _READ:
-        raise ModelError(
-            f"{name}: the file has format version {header.get('version')}, written by jaxdyn {header.get('jaxdyn')}, but "
-            f"this jaxdyn {version_of()} reads versions up to {VERSION}: use the version of jaxdyn that wrote the file, or "
-            "save the model again"
-        )
-    if len(content) < expected:
-        raise ModelError(
-            f"{name}: the file is truncated: it contains {len(content)} of {expected} bytes of numbers; copy it again, or save "
-            "the model again with save_model"
-        )
-    if len(content) > expected or checksum(header, content) != header.get("sha256"):
-        raise ModelError(
-            f"{name}: the checksum differs from the one in the first line: the file was modified or damaged; copy it again (in "
-            "binary mode), or save the model again with save_model"
-        )
-    return header, content
+    expected, again = header.get("bytes"), "save the model again with save_model"
+    if header.get("format") != FORMAT or not isinstance(expected, int) or "version" not in header:
+        fault = "this is not a model written by save_model, or its first line was truncated or changed"
+        remedy = "URDF and MJCF files are read by load, and exported functions by load_exported"
+    elif header["version"] not in _READ:
+        fault = f"the file has format version {header['version']}, written by jaxdyn {header.get('jaxdyn')}, but this jaxdyn"
+        fault, remedy = f"{fault} {version_of()} reads versions up to {VERSION}", f"use that version, or {again}"
+    elif len(content) < expected:
+        fault = f"the file is truncated: it contains {len(content)} of {expected} bytes of numbers"
+        remedy = f"copy it again, or {again}"
+    elif len(content) > expected or checksum(header, content) != header.get("sha256"):
+        fault = "the checksum differs from the one in the first line: the file was modified or damaged"
+        remedy = f"copy it again (in binary mode), or {again}"
+    else:
+        return header, content
+    raise ModelError(fault, remedy, place=name)

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,9 +26,8 @@ def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
     try:
         import trimesh
     except ImportError as error:
-        raise ModelError(
-            "meshes require trimesh, which is not installed", f'pip install "jaxdyn[view]" ({error})'
-        ) from error
+        fault, remedy = "meshes require trimesh, which is not installed", f'pip install "jaxdyn[view]" ({error})'
+        raise ModelError(fault, remedy) from error
     try:
         scene = trimesh.load_scene(file)
         meshes = [mesh for mesh in scene.dump() if isinstance(mesh, trimesh.Trimesh)]
@@ -46,8 +45,7 @@ def _mesh_colour(mesh) -> Colour | None:
         return None
     material = getattr(visual, "material", None)
     rgba = visual.main_color if material is None else material.main_color
-    red, green, blue, opacity = np.asarray(rgba, float)[:4] / 255
-    return float(red), float(green), float(blue), float(opacity)
+    return _clipped(np.asarray(rgba, float)[:4] / 255)
 
 
 Kind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh"]
@@ -121,8 +119,8 @@ def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
         scale = np.ones(3) if shape.triangles is not None else np.array(shape.size)
         bodies = [np.asarray(solids.mesh(vertices * scale, faces, density, pose)) for vertices, faces in surfaces]
         if not np.isfinite(bodies).all():
-            fault = "does not enclose a volume, so its mass is undefined; close the mesh"
-            raise ModelError(f"the mesh of link {shape.link!r} {fault}")
+            fault = f"the mesh of link {shape.link!r} does not enclose a volume, so its mass is undefined"
+            raise ModelError(fault, "close the mesh")
         return np.sum(bodies, axis=0)
     volume = {
         "box": x * y * z,
@@ -149,10 +147,8 @@ def read_urdf_geometry(
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """Read the `<visual>` or `<collision>` shapes of all links in a URDF file, with notes on shapes that cannot be drawn."""
     robot = parse_robot(read_bytes(path), os.fspath(path))
-    named = [
-        node for node in robot.document.root.iter("material") if node.find("color") is not None and node.get("name")
-    ]
-    palette = {node.get("name"): _rgba(node.find("color")) for node in named}  # type: ignore[arg-type]
+    named = [(node.get("name"), node.find("color")) for node in robot.document.root.iter("material")]
+    palette = {name: _rgba(node) for name, node in named if name and node is not None}  # type: ignore[arg-type]
     shapes: list[Geometry] = []
     notes: list[str] = []
     for name, link in robot.links.items():
@@ -175,24 +171,21 @@ def _shape(
     if len(inside) != 1:
         return None, f"{node.where}: {label} has {len(inside)} shapes instead of one; omitted"
     shape: Node = inside[0]  # type: ignore[assignment]
-    pose = origin_pose(node, label)
-    if shape.tag == "box":
-        x, y, z = numbers(shape, "size", 3, label)
-        return Geometry(link, "box", pose, (x, y, z)), None
-    if shape.tag in ("cylinder", "capsule"):
-        radius, length = number(shape, "radius", label), number(shape, "length", label)
-        return Geometry(link, shape.tag, pose, (radius, radius, length)), None  # type: ignore[arg-type]
-    if shape.tag == "sphere":
+    pose, file = origin_pose(node, label), None
+    if shape.tag in ("box", "mesh"):
+        box = shape.tag == "box"
+        size = numbers(shape, "size" if box else "scale", 3, label, None if box else (1.0, 1.0, 1.0))
+    elif shape.tag in ("cylinder", "capsule", "sphere"):
         radius = number(shape, "radius", label)
-        return Geometry(link, "sphere", pose, (radius, radius, radius)), None
+        size = [radius, radius, radius if shape.tag == "sphere" else number(shape, "length", label)]
+    else:
+        return None, f"{shape.where}: {label} is a <{shape.tag}>, which is not a URDF shape; omitted"
     if shape.tag == "mesh":
         name = attribute(shape, "filename", label)
         file = find_mesh(name, urdf, packages)
         if file is None:
             return None, f"{shape.where}: the mesh file {name} was not found; {label} is omitted"
-        x, y, z = numbers(shape, "scale", 3, label, (1.0, 1.0, 1.0))
-        return Geometry(link, "mesh", pose, (x, y, z), None, file), None
-    return None, f"{shape.where}: {label} is a <{shape.tag}>, which is not a URDF shape; omitted"
+    return Geometry(link, shape.tag, pose, (size[0], size[1], size[2]), None, file), None  # type: ignore[arg-type]
 
 
 def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Path | None:
@@ -234,8 +227,12 @@ def _colour(node: Node, palette: Mapping[str, Colour]) -> Colour | None:
 
 
 def _rgba(node: Node) -> Colour:
-    values = np.clip(numbers(node, "rgba", 4, "a material", _GREY), 0.0, 1.0)
-    return float(values[0]), float(values[1]), float(values[2]), float(values[3])
+    return _clipped(numbers(node, "rgba", 4, "a material", _GREY))
+
+
+def _clipped(rgba: Sequence[float] | Float[np.ndarray, "4"]) -> Colour:
+    red, green, blue, opacity = (float(x) for x in np.clip(rgba, 0.0, 1.0))
+    return red, green, blue, opacity
 
 
 _SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
@@ -259,14 +256,7 @@ def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[
     package: Any = mujoco
     of = package.mjtGeom
     names = body_names(model)
-    kinds: dict[int, Kind] = {
-        int(of.mjGEOM_BOX): "box",
-        int(of.mjGEOM_CYLINDER): "cylinder",
-        int(of.mjGEOM_CAPSULE): "capsule",
-        int(of.mjGEOM_SPHERE): "sphere",
-        int(of.mjGEOM_ELLIPSOID): "ellipsoid",
-        int(of.mjGEOM_MESH): "mesh",
-    }
+    kinds = {int(getattr(of, f"mjGEOM_{kind.upper()}")): kind for kind in get_args(Kind)}
     shapes: list[Geometry] = []
     notes: list[str] = []
     for g in range(model.ngeom):
@@ -292,13 +282,8 @@ def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[
 def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float]:
     """Convert MuJoCo's half sizes to the size of a shape as in `Geometry`."""
     x, y, z = (float(s) for s in size)
-    if kind == "box":
-        return 2 * x, 2 * y, 2 * z
-    if kind in ("cylinder", "capsule"):
-        return x, x, 2 * y
-    if kind == "sphere":
-        return x, x, x
-    return (x, y, z) if kind == "ellipsoid" else (1.0, 1.0, 1.0)
+    sizes = {"box": (2 * x, 2 * y, 2 * z), "sphere": (x, x, x), "ellipsoid": (x, y, z), "mesh": (1.0, 1.0, 1.0)}
+    return sizes.get(kind, (x, x, 2 * y))
 
 
 def _triangles(model: Any, mesh: int) -> tuple[np.ndarray, np.ndarray]:
@@ -312,5 +297,4 @@ def _geom_colour(model: Any, geom: int) -> Colour:
     rgba, material = model.geom_rgba[geom], int(model.geom_matid[geom])
     if material >= 0 and np.allclose(rgba, _DEFAULT):
         rgba = model.mat_rgba[material]
-    red, green, blue, opacity = (float(x) for x in np.clip(rgba, 0.0, 1.0))
-    return red, green, blue, opacity
+    return _clipped(rgba)
