@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,9 @@ def find_columns(
         clock = clock_columns(names)
         if "i" in kinds and "tau" in kinds:
             del kinds["tau" if currents else "i"]
-        if len(clock) != 1 or not ("tau" in kinds or "i" in kinds):
-            lacking = "torques (or currents) of some joints are missing"
-            what = f"{len(clock)} columns of time" if len(clock) != 1 else lacking
-            fault = f"positions are called by joint, such as {kinds['q'][0]!r}, but {what}; {_listed(names)}"
+        lacking = "" if "tau" in kinds or "i" in kinds else "torques (or currents) of some joints are missing"
+        if lacking := lacking if len(clock) == 1 else f"{len(clock)} columns of time":
+            fault = f"positions are called by joint, such as {kinds['q'][0]!r}, but {lacking}; {_listed(names)}"
             raise LogError(f"{path}: {fault}", IN_A_MAP, **MAP)
         kinds = {"t": clock, **kinds}
         used = {name for some in kinds.values() for name in some}
@@ -128,18 +127,15 @@ def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str
         return {}
     word, joint = ("|".join(sorted(map(re.escape, some), key=len, reverse=True)) for some in (_WORDS, joints))
     by_name = {name.lower(): name for name in joints}
-    apart = r"[/._ -]"
-    form = re.compile(
-        rf"(?:.*[/.])?(?:(?P<w1>{word}){apart}(?P<j1>{joint})|(?P<j2>{joint}){apart}(?P<w2>{word})|(?P<w3>{word})[\[(](?P<j3>{joint})[\])])",
-        re.IGNORECASE,
-    )
+    forms = rf"({word})[/._ -]({joint})", rf"({joint})[/._ -]({word})", rf"({word})[\[(]({joint})[\])]"
+    form = re.compile(rf"(?:.*[/.])?(?:{'|'.join(forms)})", re.IGNORECASE)
     found: dict[tuple[str, str], str] = {}
     for name in names:
         match = form.fullmatch(name) or form.fullmatch(_UNIT.sub("", name.lower()))
         if match is None:
             continue
-        of = match.groupdict()
-        key = _WORDS[(of["w1"] or of["w2"] or of["w3"]).lower()], by_name[(of["j1"] or of["j2"] or of["j3"]).lower()]
+        w1, j1, j2, w2, w3, j3 = (part and part.lower() for part in match.groups())
+        key = _WORDS[w1 or w2 or w3], by_name[j1 or j2 or j3]
         if key in found:
             raise LogError(
                 f"{path}: columns {found[key]!r} and {name!r} both look like {key[0]} of joint {key[1]!r}",
@@ -153,12 +149,9 @@ def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str
     if len(missing) == len(joints):
         return {}
     if missing:
-        raise LogError(
-            f"{path}: no columns contain the positions of {', '.join(missing)}; {_listed(names)}",
-            f"{IN_A_MAP}. If these joints do not move, load the model with them locked: {{lock}}",
-            **MAP,
-            **LOCKED,
-        )
+        fault = f"{path}: no columns contain the positions of {', '.join(missing)}; {_listed(names)}"
+        remedy = f"{IN_A_MAP}. If these joints do not move, load the model with them locked: {{lock}}"
+        raise LogError(fault, remedy, **MAP, **LOCKED)
     kinds = list(dict.fromkeys(kind for kind, _ in found))
     return {kind: [found[kind, j] for j in joints] for kind in kinds if all((kind, j) in found for j in joints)}
 
@@ -230,16 +223,17 @@ def combined(table: Table, names: Sequence[str], units: Sequence[float], title: 
         asked = list(dict.fromkeys([*(x for x in asked if x != title), *(names if title in wanted else ())]))
         arrays, bad = table.read(asked)
         if title in wanted:
-            parts = [arrays[name] for name in names]
-            lost = np.zeros(len(parts[0]), bool)
-            total = np.zeros(len(parts[0]), np.int64)
-            for part, unit in zip(parts, units, strict=True):
-                whole, rest = (part, 0.0) if part.dtype.kind == "i" else (np.floor(part), part - np.floor(part))
-                scale = 1 if part.dtype.kind == "i" else round(1e9 * unit)
-                wrong = (part == NO_TIME) if part.dtype.kind == "i" else ~(np.abs(part) * scale < 2**62)
+            total, lost = np.zeros(len(arrays[names[0]]), np.int64), False
+            for name, unit in zip(names, units, strict=True):
+                part, exact = arrays[name], arrays[name].dtype.kind == "i"
+                scale = 1 if exact else round(1e9 * unit)
+                wrong = part == NO_TIME if exact else ~(np.abs(part) * scale < 2**62)
+                part = np.where(wrong, 0, part)
+                whole = np.floor(part)
+                total += (
+                    part if exact else whole.astype(np.int64) * scale + np.rint(scale * (part - whole)).astype(np.int64)
+                )
                 lost |= wrong
-                total += np.where(wrong, 0, whole).astype(np.int64) * scale
-                total += np.where(wrong, 0, np.rint(scale * rest)).astype(np.int64)
             arrays[title] = np.where(lost, NO_TIME, total)
         return {name: arrays[name] for name in wanted}, [
             (row, title if column in names else column, text) for row, column, text in bad
@@ -270,18 +264,16 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
     for kind, names in kinds.items():
         for name in names:
             array = arrays[name]
+            fault = f"array {name!r} has shape {array.shape}"
             if array.ndim > 2 or array.ndim == 0 or len(array) != samples or (kind == "t" and array.size != samples):
-                raise LogError(
-                    f"{path}: array {name!r} has shape {array.shape}, but {kinds['t'][0]!r} has {samples} samples; "
-                    "one row per sample is expected, and one column per joint"
-                )
+                remedy = "one row per sample is expected, and one column per joint"
+                raise LogError(f"{path}: {fault}, but {kinds['t'][0]!r} has {samples} samples", remedy)
             if kind != "t" and array.dtype.kind == "i":
                 raise LogError(f"{path}: column {name!r} contains times, not numbers")
             if array.size != samples and len(names) > 1:
-                raise LogError(
-                    f"{path}: array {name!r} has shape {array.shape}, unlike {', '.join(x for x in names if x != name)}; "
-                    "provide one column per joint, or one array for all joints"
-                )
+                others = ", ".join(x for x in names if x != name)
+                remedy = "provide one column per joint, or one array for all joints"
+                raise LogError(f"{path}: {fault}, unlike {others}", remedy)
         blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)
     wide = blocks.get("temperature")
     if wide is not None and wide.shape[1] == 1:  # one sensor for all joints
@@ -354,41 +346,46 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
     if _beyond_64_bits(content):
         raise LogError(f"{source}: an integer in the column map exceeds the 64 bits of TOML integers")
-    kinds = {key: value for key, value in content.items() if isinstance(value, Mapping)}
+    kinds = {key: dict(value) for key, value in content.items() if isinstance(value, Mapping)}
     plain = {key: value for key, value in content.items() if key not in kinds}
-    empty = ColumnMap(source, TextForm(), None, None, {}, text)
+    found = ColumnMap(source, TextForm(), plain.get("topic"), None, kinds, text)
+    for kind, key, fault in _faults(plain, kinds):
+        raise found.error(kind, key, fault)
+    header = plain.get("header", None if _by_numbers(kinds) else True)
+    form = TextForm(plain.get("separator"), plain.get("decimal", "."), plain.get("skip_lines", 0), header)
+    joints = tuple(plain["joints"]) if "joints" in plain else None
+    return dataclasses.replace(found, form=form, joints=joints)
+
+
+def _faults(
+    plain: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str | None, str | None, str]]:
+    """What is wrong in a column map, with the table and the key."""
     for key, value in plain.items():
-        if key not in _FILE_KEYS:
-            raise empty.error(None, key, f"unknown key; known keys are {', '.join(_FILE_KEYS)}, and {_TABLES}")
-        if not isinstance(value, _FILE_KEYS[key]) or (_FILE_KEYS[key] is int and isinstance(value, bool)):
-            raise empty.error(None, key, f"{value!r} is not {_SPOKEN[_FILE_KEYS[key]]}")
+        kind = _FILE_KEYS.get(key)
+        if kind is None:
+            yield None, key, f"unknown key; known keys are {', '.join(_FILE_KEYS)}, and {_TABLES}"
+        elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            yield None, key, f"{value!r} is not {_SPOKEN[kind]}"
     for kind, keys in kinds.items():
         if kind not in UNITS:
-            raise empty.error(kind, None, f"unknown table; known tables are {_TABLES}")
+            yield kind, None, f"unknown table; known tables are {_TABLES}"
         for key in keys:
             if key not in _KEYS or (key == "gains" and kind != "i"):
-                raise empty.error(kind, key, f"unknown key; known keys are {', '.join(_KEYS)} (gains only in [i])")
+                yield kind, key, f"unknown key; known keys are {', '.join(_KEYS)} (gains only in [i])"
         if "column" in keys and "columns" in keys:
-            raise empty.error(kind, "column", "specify column or columns, not both")
+            yield kind, "column", "specify column or columns, not both"
     if "tau" in kinds and "i" in kinds:
-        raise empty.error("i", None, "specify [tau] or [i], not both; [i] replaces torques by currents and gains")
-    separator, decimal = plain.get("separator"), plain.get("decimal", ".")
+        yield "i", None, "specify [tau] or [i], not both; [i] replaces torques by currents and gains"
+    separator, decimal, joints = plain.get("separator"), plain.get("decimal", "."), plain.get("joints")
     if separator is not None and len(separator) != 1:
-        raise empty.error(
-            None, "separator", f'{separator!r} is not a single character; write " " for blanks, "\\t" for tabs'
-        )
+        yield None, "separator", f'{separator!r} is not a single character; write " " for blanks, "\\t" for tabs'
     if decimal not in (".", ",") or decimal == separator:
-        raise empty.error(None, "decimal", f"{decimal!r} is neither '.' nor ',', or is also the separator")
+        yield None, "decimal", f"{decimal!r} is neither '.' nor ',', or is also the separator"
     if plain.get("skip_lines", 0) < 0:
-        raise empty.error(None, "skip_lines", "the number of lines cannot be negative")
-    joints, topic = plain.get("joints"), plain.get("topic")
+        yield None, "skip_lines", "the number of lines cannot be negative"
     if joints is not None and (not joints or not all(isinstance(x, str) for x in joints)):
-        raise empty.error(None, "joints", f"{joints!r} is not a list of joint names")
-    header = plain.get("header", None if _by_numbers(kinds) else True)
-    form = TextForm(separator, decimal, plain.get("skip_lines", 0), header)
-    return ColumnMap(
-        source, form, topic, None if joints is None else tuple(joints), {k: dict(v) for k, v in kinds.items()}, text
-    )
+        yield None, "joints", f"{joints!r} is not a list of joint names"
 
 
 def _by_numbers(kinds: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -398,15 +395,13 @@ def _by_numbers(kinds: Mapping[str, Mapping[str, Any]]) -> bool:
     return bool(flat) and all(isinstance(item, int) for item in flat)
 
 
-def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
+def _beyond_64_bits(content: Any) -> bool:
     """True if an integer at any depth exceeds 64 bits."""
-    rest: list[Any] = [content]
+    rest = [content]
     while rest:
         value = rest.pop()
-        if isinstance(value, Mapping):
-            rest += value.values()
-        elif isinstance(value, list | tuple):
-            rest += value
+        if isinstance(value, Mapping | list | tuple):
+            rest += value.values() if isinstance(value, Mapping) else value
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             return True
     return False
@@ -432,13 +427,11 @@ def with_map(
         kinds["tau" if "gains" in keys else kind] = names
     for name, uses in changes.items():
         if len(uses) > 1:
-            kind = uses[1][0]
-            raise columns.error(
-                kind, "columns", f"column {name!r} of {path} is used twice, by [{uses[0][0]}] and [{kind}]"
-            )
-    missing = [kind for kind in ("t", "q") if kind not in kinds]
-    if missing:
-        raise LogError(f"{columns.source}: [{missing[0]}] is missing: specify the column of {path} that contains it")
+            fault = f"column {name!r} of {path} is used twice, by [{uses[0][0]}] and [{uses[1][0]}]"
+            raise columns.error(uses[1][0], "columns", fault)
+    for kind in ("t", "q"):
+        if kind not in kinds:
+            raise LogError(f"{columns.source}: [{kind}] is missing: specify the column of {path} that contains it")
     if torques and "tau" not in kinds and "i" not in kinds:
         raise LogError(f"{columns.source}: [tau] or [i] is missing: specify the columns of {path} that contain torques")
 
@@ -493,12 +486,11 @@ def _resolve(
             raise columns.error(kind, None, f"key {'column' if kind == 't' else 'columns'} is missing{there}")
         return known
     wrong = lambda what: columns.error(kind, key, what)
-    wanted = keys[key]
-    wanted = wanted if isinstance(wanted, list) else [wanted]
+    wanted = keys[key] if isinstance(keys[key], list) else [keys[key]]
     names = []
     for item in wanted:
         if isinstance(item, str) and item.count("*") == 1 and item not in table.names:
-            names += _matching(table, path, columns, kind, key, item, joints if len(wanted) == 1 else ())
+            names += _matching(table.names, path, wrong, item, joints if len(wanted) == 1 else ())
             continue
         if isinstance(item, int) and not isinstance(item, bool):
             if not 1 <= item <= len(table.names):
@@ -517,25 +509,23 @@ def _resolve(
 
 
 def _matching(
-    table: Table, path: pathlib.Path, columns: ColumnMap, kind: str, key: str, pattern: str, joints: Sequence[str]
+    names: Sequence[str], path: pathlib.Path, wrong: Callable[[str], LogError], pattern: str, joints: Sequence[str]
 ) -> list[str]:
     """Find the columns that match a pattern with one *, which stands for the robot's joint names, or for their numbers."""
-    wrong = lambda what: columns.error(kind, key, what)
     before, after = (re.escape(part) for part in pattern.split("*"))
-    found = [(m[1], name) for name in table.names if (m := re.fullmatch(f"{before}(.+?){after}", name))]
-    repeated = [name for _, name in found if table.names.count(name) > 1]
-    if repeated:
-        raise wrong(f"{path} has several columns {repeated[0]!r}; specify the columns by numbers, counted from 1")
+    found = [(m[1], name) for name in names if (m := re.fullmatch(f"{before}(.+?){after}", name))]
+    for _, name in found:
+        if names.count(name) > 1:
+            raise wrong(f"{path} has several columns {name!r}; specify the columns by numbers, counted from 1")
     held = [[name for star, name in found if joint == star or joint in re.split("[/.]", name)] for joint in joints]
     if held and all(len(some) == 1 for some in held):
         return [name for some in held for name in some]
     groups: dict[tuple[str, str], dict[int, str]] = {}  # by the text around the number
     for star, name in found:
         if m := re.fullmatch(r"(.*?)([0-9]{1,9})(\D*)", star):
-            group = groups.setdefault((m[1], m[3]), {})
-            if int(m[2]) in group:
-                raise wrong(f"{pattern!r} matches both {group[int(m[2])]!r} and {name!r} of {path}")
-            group[int(m[2])] = name
+            known = groups.setdefault((m[1], m[3]), {}).setdefault(int(m[2]), name)
+            if known is not name:
+                raise wrong(f"{pattern!r} matches both {known!r} and {name!r} of {path}")
     numbers = groups.get(("", "")) or (next(iter(groups.values())) if len(groups) == 1 else {})
     if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
         there = ", ".join(name for _, name in found) or "none"
@@ -550,12 +540,10 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
 
     def one_each(key: str, usual: Any) -> list[Any]:
         value = keys.get(key, usual)
-        if not isinstance(value, list):
-            return [value] * count
-        if len(value) != count:
+        if isinstance(value, list) and len(value) != count:
             what = f"{len(value)} values for {count} columns; specify one for all columns, or one per column"
             raise columns.error(kind, key, what)
-        return value
+        return value if isinstance(value, list) else [value] * count
 
     def numbers(key: str, usual: float) -> np.ndarray:
         values = one_each(key, usual)
@@ -567,17 +555,17 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
                 raise columns.error(kind, key, f"{x:g} is not a valid {key}: {why}")
         return np.array(values, np.float64)
 
-    units, zeros = [], []
-    for unit in one_each("unit", None):
+    units, zeros = np.ones(count), np.zeros(count)
+    for k, unit in enumerate(one_each("unit", None)):
         plain = re.sub(r"[\s*·]", "", unit) if isinstance(unit, str) else unit
-        if plain is not None and (not isinstance(plain, str) or plain not in UNITS[kind]):
+        if plain is None:
+            continue
+        if not isinstance(plain, str) or plain not in UNITS[kind]:
             what = f"{unit!r} is unknown; choose among {', '.join(UNITS[kind])}, or specify a scale"
             raise columns.error(kind, "unit", what)
-        units.append(1.0 if plain is None else UNITS[kind][plain])
-        zeros.append(0.0 if plain is None else _ZEROS.get(plain, 0.0))
+        units[k], zeros[k] = UNITS[kind][plain], _ZEROS.get(plain, 0.0)
     gains = numbers("gains", 1.0)
-    factors = gains * numbers("sign", 1.0) * numbers("scale", 1.0) * np.array(units)
-    return factors, gains * numbers("offset", 0.0) + np.array(zeros)
+    return gains * numbers("sign", 1.0) * numbers("scale", 1.0) * units, gains * numbers("offset", 0.0) + zeros
 
 
 _TABLES = ", ".join(f"[{kind}]" for kind in UNITS)
