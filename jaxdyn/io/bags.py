@@ -24,11 +24,9 @@ Key = tuple[str, str]  # quantity and joint
 
 
 class Series(NamedTuple):
-    """A quantity of a joint: the messages that contain it, their stamps and receive times [ns], and the values."""
+    """A quantity of a joint: for each message with it, its number, stamp and receive time [ns], and the value."""
 
-    number: np.ndarray
-    stamp: np.ndarray
-    received: np.ndarray
+    times: np.ndarray
     value: np.ndarray
 
 
@@ -36,9 +34,9 @@ class _Group:
     """The messages with the same list of joint names, in the order of the bag."""
 
     def __init__(self):
-        self.number, self.stamp, self.received = (array.array("q") for _ in range(3))
-        self.values = {kind: array.array("d") for kind in FIELDS}
-        self.last: tuple[int | None, list[bytes]] = (None, [])
+        self.times = array.array("q")  # number, stamp and receive time
+        self.values = array.array("d")  # all positions, velocities and efforts
+        self.last: tuple[int, bytes] | None = None
 
 
 class JointStates:
@@ -48,7 +46,7 @@ class JointStates:
         self.topic = topic
         self.repeats = 0
         self._count = 0
-        self._span = [0, 0]
+        self._span = (0, 0)
         self._groups: dict[tuple[str, ...], _Group] = {}
 
     def __len__(self) -> int:
@@ -72,44 +70,39 @@ class JointStates:
             if len(set(names)) < len(names):
                 raise LogError(f"message {self._count + 1} names a joint twice: {', '.join(names)}")
             group = self._groups[names] = _Group()
-        rows = []
+        rows = b""
         for field in FIELDS.values():
             values = np.asarray(getattr(message, field), np.float64)
             if len(values) not in (0, len(names)):
-                raise LogError(
-                    f"message {self._count + 1} has {len(names)} joint names, but {len(values)} numbers of {field}"
-                )
-            rows.append((values if len(values) else np.full(len(names), np.nan)).tobytes())
-        self._span[:] = [received if self._count == 0 else self._span[0], received]
+                counts = f"{len(names)} joint names, but {len(values)} numbers of {field}"
+                raise LogError(f"message {self._count + 1} has {counts}")
+            rows += (values if len(values) else np.full(len(names), np.nan)).tobytes()
+        self._span = (self._span[0] if self._count else received, received)
         self._count += 1
-        when = stamp or received
-        if group.last[0] == when and group.last[1] == rows:
+        now = stamp or received, rows
+        if now == group.last:
             self.repeats += 1
             return
-        group.last = when, rows
-        for values, row in zip(group.values.values(), rows, strict=True):
-            values.frombytes(row)
-        group.number.append(self._count)
-        group.stamp.append(stamp)
-        group.received.append(received)
+        group.last = now
+        group.values.frombytes(rows)
+        group.times.extend((self._count, stamp, received))
 
     def joint(self, name: str) -> dict[str, Series]:
         """The data of a joint: for each quantity, the messages that have numbers of it (not all NaN), in the bag's order."""
         parts: dict[str, list[Series]] = {kind: [] for kind in FIELDS}
         for names, group in self._groups.items():
-            if name not in names:
-                continue
-            number, stamp, received = (np.array(x, np.int64) for x in (group.number, group.stamp, group.received))
-            for kind, values in group.values.items():
-                block = np.frombuffer(values, np.float64).reshape(-1, len(names))
-                has = ~np.isnan(block).all(axis=1)
-                parts[kind].append(Series(number[has], stamp[has], received[has], block[has, names.index(name)]))
+            if name in names:
+                times = np.frombuffer(group.times, np.int64).reshape(-1, 3)
+                values = np.frombuffer(group.values).reshape(-1, len(FIELDS), len(names))
+                for k, kind in enumerate(FIELDS):
+                    has = ~np.isnan(values[:, k]).all(axis=1)
+                    parts[kind].append(Series(times[has], values[:, k, names.index(name)][has]))
         out = {}
         for kind, some in parts.items():
-            whole = Series(*(np.concatenate(x) for x in zip(*some, strict=True)))
-            if len(whole.number):
-                order = np.argsort(whole.number, kind="stable")
-                out[kind] = Series(*(x[order] for x in whole))
+            times, value = (np.concatenate(x) for x in zip(*some, strict=True))
+            if len(value):
+                order = np.argsort(times[:, 0], kind="stable")
+                out[kind] = Series(times[order].T, value[order])
         return out
 
 
@@ -141,10 +134,10 @@ def one_table(
     notes += [f"{count} exact repeats of messages on {topic} removed" for topic, count in again.items() if count]
     keys = [(kind, name, topic) for kind, places in source.items() for name, topic in places.items()]
     series = {(kind, name): data[topic][name][kind] for kind, name, topic in keys}
-    unstamped = any(not x.stamp.any() for x in series.values())
+    unstamped = any(not x.times[1].any() for x in series.values())
     if unstamped:
         notes.append("the messages have no stamps: their receive times, which have more jitter, are used instead")
-    stamps = {key: x.received if unstamped else x.stamp for key, x in series.items()}
+    stamps = {key: x.times[2 if unstamped else 1] for key, x in series.items()}
     start = min(int(x.min()) for x in stamps.values())
     notes.append(f"time is counted from {start * _NANO:.6f} s")
     times = {key: (x - start) * _NANO for key, x in stamps.items()}
@@ -165,7 +158,6 @@ def _sources(
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Choose the topic of each quantity of each joint, preferably one with the positions and efforts of all joints; notes."""
     there = "; ".join(f"{topic}: {', '.join(joints) or 'none'}" for topic, joints in data.items())
-    wanted = "q", "tau"
     if joint_names is None:
         holding = [joints for joints in data.values() if any("q" in has for has in joints.values())] or [*data.values()]
         if len(holding) > 1:
@@ -191,13 +183,13 @@ def _sources(
         for kind in FIELDS
         for name in joint_names
     }
-    for kind in wanted[: 1 + efforts]:
+    for kind in ("q", "tau") if efforts else ("q",):
         without = [name for name in joint_names if not holders[kind, name]]
         if without:
             places = dict.fromkeys(topic for topic, joints in data.items() if any(name in joints for name in without))
+            fault = f"topic {', '.join(places)}: the messages contain no {FIELDS[kind]} for {', '.join(without)}"
             raise LogError(
-                f"{path}: topic {', '.join(places)}: the messages contain no {FIELDS[kind]} for {', '.join(without)}; "
-                f"identification needs {'torques' if kind == 'tau' else 'positions'}",
+                f"{path}: {fault}; identification needs {'torques' if kind == 'tau' else 'positions'}",
                 "Record them (with a driver that publishes them), or choose another topic with {topic}",
                 **TOPIC,
             )
@@ -206,9 +198,8 @@ def _sources(
     if len(best) > 1:
         best = [topic for topic in best if topic in complete("tau")] or best
     if len(best) > 1:
-        raise LogError(
-            f"{path}: topics {' and '.join(best)} each contain all joints", "choose one with {topic}", **TOPIC
-        )
+        fault = f"{path}: topics {' and '.join(best)} each contain all joints"
+        raise LogError(fault, "choose one with {topic}", **TOPIC)
     source: dict[str, dict[str, str]] = {"q": {}}
     for name in joint_names:
         source["q"][name] = best[0] if best else _only(path, name, "q", holders["q", name])
@@ -231,12 +222,8 @@ def _sources(
 def _only(path: pathlib.Path, name: str, kind: str, topics: Sequence[str]) -> str:
     """The only topic that has a quantity of a joint."""
     if len(topics) > 1:
-        raise LogError(
-            f"{path}: {FIELDS[kind]} of {name!r} is on several topics, {' and '.join(topics)}, none of which contains all "
-            "joints",
-            "record only one of them, or choose one with {topic}",
-            **TOPIC,
-        )
+        fault = f"{FIELDS[kind]} of {name!r} is on several topics, {' and '.join(topics)}, none of which contains all joints"
+        raise LogError(f"{path}: {fault}", "record only one of them, or choose one with {topic}", **TOPIC)
     return topics[0]
 
 
@@ -293,33 +280,16 @@ class Point(NamedTuple):
     effort: Sequence[float]
 
 
-class Trajectory(NamedTuple):
-    """The points of a JointTrajectory message, at `time_from_start` after its stamp or, if it has none, its receive time."""
-
-    points: tuple[tuple[int, int, Point], ...] = ()
-
-    @classmethod
-    def of(cls, stamp: int, received: int, message: Any) -> "Trajectory":
-        """Create a trajectory from a message; LogError if a point has no positions."""
-        points = []
-        for point in message.points:
-            after = point.time_from_start.sec * 10**9 + point.time_from_start.nanosec
-            if not len(point.positions):
-                raise LogError("a trajectory has a point without positions")
-            state = Point(message.joint_names, point.positions, point.velocities, point.effort)
-            points.append((stamp + after if stamp else 0, received + after, state))
-        return cls(tuple(points))
-
-    @property
-    def start(self) -> tuple[int, int] | None:
-        """Stamp and receive time of the first point [ns]."""
-        return self.points[0][:2] if self.points else None
-
-    def add_to(self, states: JointStates, until: tuple[int, int] | None = None) -> None:
-        """Add the points to joint states, except those replaced by the next trajectory, which starts at `until`."""
-        for stamp, received, point in self.points:
-            if until is None or (stamp, received) < until:
-                states.add(stamp, received, point)
+def _points(stamp: int, received: int, message: Any) -> list[tuple[int, int, Point]]:
+    """The points of a trajectory, at `time_from_start` after its stamp or, if it has none, its receive time [ns]."""
+    points = []
+    for point in message.points:
+        after = point.time_from_start.sec * 10**9 + point.time_from_start.nanosec
+        if not len(point.positions):
+            raise LogError("a trajectory has a point without positions")
+        state = Point(message.joint_names, point.positions, point.velocities, point.effort)
+        points.append((stamp + after if stamp else 0, received + after, state))
+    return points
 
 
 SUFFIXES = (".bag", ".mcap", ".db3")
@@ -425,8 +395,9 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
     if topic is None:
         return states or trajectories
     for name in (topic, f"/{topic}"):
-        if name in states or name in trajectories:
-            return {name: (states if name in states else trajectories)[name]}
+        for some in (states, trajectories):
+            if name in some:
+                return {name: some[name]}
     raise LogError(
         f"{path}: topic {topic!r} has neither joint states ({MESSAGE}) nor trajectories; topics in the bag: {there}"
     )
@@ -438,13 +409,10 @@ def _connections(bag: _Bag) -> list[Any]:
         connections = list(bag.reader.connections)
     except Exception as error:  # raised by rosbags
         raise _Damaged(_reason(error)) from error
+    expected = (("topic", "topic", str), ("type of message", "msgtype", str), ("number of messages", "msgcount", int))
     for connection in connections:
-        for what, value, kind in (
-            ("topic", connection.topic, str),
-            ("type of message", connection.msgtype, str),
-            ("number of messages", connection.msgcount, int),
-        ):
-            if type(value) is not kind:
+        for what, name, kind in expected:
+            if type(value := getattr(connection, name)) is not kind:
                 raise _Damaged(f"{repr(value)[:80]} is not a {what}")
     return connections
 
@@ -466,17 +434,21 @@ def _read(path: pathlib.Path, bag: _Bag, states: JointStates, connections: list[
     """Read all messages on a topic into `states`."""
     expected = sum(connection.msgcount for connection in connections)
     trajectories = connections[0].msgtype == TRAJECTORY
-    count, reason, last = 0, "", Trajectory()
+    count, reason = 0, ""
+    last: list[tuple[int, int, Point]] = []
     try:
         for stamp, received, message in _messages(bag, connections):
             count += 1
-            if trajectories:
-                trajectory = Trajectory.of(stamp, received, message)
-                last.add_to(states, trajectory.start)
-                last = trajectory
-            else:
+            if not trajectories:
                 states.add(stamp, received, message)
-        last.add_to(states)
+                continue
+            points = _points(stamp, received, message)
+            for point in last:
+                if not points or point[:2] < points[0][:2]:  # later points are replaced by this trajectory
+                    states.add(*point)
+            last = points
+        for point in last:
+            states.add(*point)
     except LogError as error:
         raise LogError(f"{path}: topic {states.topic}: {error}") from None
     except _Damaged as error:
