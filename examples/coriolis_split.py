@@ -18,7 +18,7 @@ jax.config.update("jax_enable_x64", True)
 def split(chain, q, qd):
     """Coriolis torques, centrifugal torques, and their sum as computed by the Newton-Euler algorithm."""
     terms = jaxdyn.dynamics.velocity_products(chain, q)
-    products = jnp.stack([qd[j] * qd[k] for j, k in jaxdyn.dynamics.rate_pairs(chain.nv)])
+    products = jnp.stack([qd[j] * qd[k] for j, k in terms.pairs])
     return terms.coriolis @ products, terms.centrifugal @ qd**2, jaxdyn.coriolis_force(chain, q, qd)
 
 

@@ -2,10 +2,6 @@
 
 from ._exports import publish as _publish
 from .dynamics.constraints import (
-    ConstrainedDynamics as ConstrainedDynamics,
-    ConstrainedTorques as ConstrainedTorques,
-    Projection as Projection,
-    ReducedDynamics as ReducedDynamics,
     constrained_forward_dynamics as constrained_forward_dynamics,
     constrained_inverse_dynamics as constrained_inverse_dynamics,
     constraint_bias as constraint_bias,
@@ -31,7 +27,6 @@ from .dynamics.elastic import (
 )
 from .dynamics.prescribed import (
     BaseMotion as BaseMotion,
-    HybridDynamics as HybridDynamics,
     base_motion as base_motion,
     hybrid_dynamics as hybrid_dynamics,
     moving_base_forward_dynamics as moving_base_forward_dynamics,

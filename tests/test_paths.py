@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 import jaxdyn
 from helpers import once
 from jaxdyn.trajectory import paths as time_scaling
-from jaxdyn.trajectory.paths import Bands, bands_of, fastest_speeds, lasting_speeds
+from jaxdyn.trajectory.paths import Bands, PathTiming, bands_of, fastest_speeds, lasting_speeds
 
 ARM = jaxdyn.textbook.planar_elbow()
 WAYPOINTS = jnp.array([[0.1, 0.3], [0.8, -0.5], [1.3, 0.9], [0.4, 1.2]])
@@ -199,7 +199,7 @@ def test_a_timed_path_at_times_of_one_s_own():
     speed = np.sqrt(x)
     t = np.append(0, np.cumsum(2 * np.diff(s) / (speed[1:] + speed[:-1])))
     rest = [jnp.zeros((4, 2))] * 5 + [jnp.zeros(4), jnp.array(0), jnp.array(jnp.inf)]
-    timing = jaxdyn.trajectory.PathTiming(*map(jnp.asarray, (s, t, speed, push)), *rest)
+    timing = PathTiming(*map(jnp.asarray, (s, t, speed, push)), *rest)
     times = np.array([-0.1, 0.0, 0.5 * t[1], 0.4 * t[1] + 0.6 * t[2], 0.1 * t[2] + 0.9 * t[3], t[3] + 9.0])
     motion = once(lambda times: jaxdyn.trajectory.motion_along(path, timing, times))(times)
     k = np.array([0, 0, 0, 1, 2, 2])

@@ -2,18 +2,15 @@
 
 from .._exports import publish as _publish
 from ..simulation.rollouts import (
-    ControlledMotion as ControlledMotion,
     controlled_rollout as controlled_rollout,
 )
 from .adaptive import (
     Adaptation as Adaptation,
     AdaptiveControl as AdaptiveControl,
-    AdaptiveState as AdaptiveState,
     DriveAdaptation as DriveAdaptation,
     EuclideanAdaptation as EuclideanAdaptation,
     LogCholeskyAdaptation as LogCholeskyAdaptation,
     NaturalAdaptation as NaturalAdaptation,
-    Sliding as Sliding,
 )
 from .joint_space import (
     ErrorIntegral as ErrorIntegral,
@@ -26,14 +23,11 @@ from .joint_space import (
     pd_gravity_control as pd_gravity_control,
 )
 from .observer import (
-    Collision as Collision,
     MomentumObserver as MomentumObserver,
     ObserverState as ObserverState,
     collision_threshold as collision_threshold,
 )
 from .tasks import (
-    Spring as Spring,
-    TaskSpace as TaskSpace,
     TaskStatus as TaskStatus,
     TaskTorque as TaskTorque,
     impedance_control as impedance_control,

@@ -306,13 +306,7 @@ class DriveAdaptation(eqx.Module):
 
 
 class Sliding(NamedTuple):
-    """The sliding velocity, and the reference velocity and acceleration.
-
-    Attributes:
-        s: sliding velocity qd - qd_ref, which is zero if the position error e decays as de/dt = -slope e [rad/s or m/s].
-        qd_ref: reference velocity qd_d + slope e, where qd_d is the desired velocity and e = difference(q, q_d) [rad/s or m/s].
-        qdd_ref: reference acceleration d/dt qd_ref [rad/s^2 or m/s^2].
-    """
+    """The result of `AdaptiveControl.sliding`, which describes it."""
 
     s: Float[Array, " nv"]
     qd_ref: Float[Array, " nv"]
@@ -320,12 +314,7 @@ class Sliding(NamedTuple):
 
 
 class AdaptiveState(NamedTuple):
-    """The state of `AdaptiveControl`, from which `AdaptiveControl.estimate` computes the estimated robot.
-
-    Attributes:
-        bodies: state of the adaptation law `bodies`, one row per adapted link; `first_bodies` is its initial value.
-        drives: estimates of the adapted friction and armature parameters, one row per joint.
-    """
+    """The state of `AdaptiveControl`, as `AdaptiveControl.start` describes it."""
 
     bodies: Float[Array, "links *memory"]
     drives: Drives
@@ -366,6 +355,10 @@ class AdaptiveControl(eqx.Module):
     def start(self, chain: Chain) -> AdaptiveState:
         """The initial state of the adaptation, in which the estimated robot is the chain itself.
 
+        Returns:
+            - bodies: state of the adaptation law `bodies`, one row per adapted link; `first_bodies` is its initial value.
+            - drives: estimates of the adapted friction and armature parameters, one row per joint, likewise.
+
         Raises:
             ControlError: a link is unknown, or an adapted friction or armature parameter is not positive.
             ModelError: an adapted link is physically inconsistent, but the adaptation law requires consistency.
@@ -390,7 +383,13 @@ class AdaptiveControl(eqx.Module):
     def sliding(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], reference: JointReference
     ) -> Sliding:
-        """The sliding velocity, and the reference velocity and acceleration, in the state (q, qd)."""
+        """The sliding velocity, and the reference velocity and acceleration, in the state (q, qd).
+
+        Returns:
+            - s: sliding velocity qd - qd_ref; if s = 0, the error e = difference(q, q_d) satisfies de/dt = -slope e.
+            - qd_ref: reference velocity qd_d + slope e, where qd_d is the desired velocity [rad/s or m/s].
+            - qdd_ref: reference acceleration d/dt qd_ref [rad/s^2 or m/s^2].
+        """
         error = difference(chain, q, reference.q)
         rate = error_rate(chain, q, qd, reference.q, reference.qd)
         qd_ref = reference.qd + apply_gain("slope", self.slope, error)

@@ -30,13 +30,7 @@ class ObserverState(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """The result of collision detection: whether a collision was detected, and at which joints.
-
-    Attributes:
-        joints: mask of the coordinates whose residuals exceed their thresholds.
-        last: index of the last coordinate in `joints`, or -1. In a serial arm, the collision is on the link that this
-            joint moves or beyond; a distal joint has no residual if the line of the force meets its axis.
-    """
+    """The result of `MomentumObserver.collision`, which describes it."""
 
     detected: Bool[Array, ""]
     joints: Bool[Array, " nv"]
@@ -96,7 +90,14 @@ class MomentumObserver(eqx.Module):
         return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
 
     def collision(self, state: ObserverState) -> Collision:
-        """Find the residuals that exceed their thresholds; non-finite residuals are treated as exceeding them."""
+        """Find the residuals that exceed their thresholds; non-finite residuals are treated as exceeding them.
+
+        Returns:
+            - detected: True if there is a collision.
+            - joints: mask of the coordinates whose residuals exceed their thresholds.
+            - last: index of the last coordinate in `joints`, or -1. In a serial arm, the collision is on the link that this
+                joint moves or beyond; a distal joint has no residual if the line of the force meets its axis.
+        """
         limit = jnp.broadcast_to(jnp.asarray(self.threshold, state.residual.dtype), state.residual.shape)
         joints = ~(jnp.abs(state.residual) <= limit)
         last = jnp.max(jnp.where(joints, jnp.arange(len(limit)), -jnp.ones(len(limit), int)))

@@ -58,16 +58,7 @@ class TaskStatus(IntEnum):
 
 
 class TaskSpace(NamedTuple):
-    """Motion and inertia of a frame along the k directions of a task, in world axes.
-
-    Attributes:
-        jacobian: Jacobian J of the task.
-        drift: acceleration dJ/dt qd of the frame at zero joint accelerations [rad/s^2, m/s^2].
-        inertia: task inertia Lambda = (J M^-1 J^T + damping)^-1 [kg m^2, kg].
-        inverse: dynamically consistent inverse J_bar = M^-1 J^T Lambda.
-        conditioning: ratio x of the smallest to the mean mobility, between 0 (J is singular) and 1; see `task_space`.
-        damped: 1 if damping was added, otherwise 0.
-    """
+    """The result of `task_space`, which describes it."""
 
     jacobian: Float[Array, "k nv"]
     drift: Float[Array, " k"]
@@ -106,6 +97,14 @@ def task_space(
     Args:
         frame: name of a link or frame; None: the chain's tip.
         threshold: conditioning e.
+
+    Returns:
+        - jacobian: Jacobian J of the task.
+        - drift: acceleration dJ/dt qd of the frame at zero joint accelerations [rad/s^2, m/s^2].
+        - inertia: task inertia Lambda = (J M^-1 J^T + damping)^-1 [kg m^2, kg].
+        - inverse: dynamically consistent inverse J_bar = M^-1 J^T Lambda.
+        - conditioning: ratio x of the smallest to the mean mobility, between 0 (J is singular) and 1.
+        - damped: 1 if damping was added, otherwise 0.
     """
     rows = task_rows(task)
     j = jacobian(chain, q, frame, "mixed")[rows]
@@ -152,7 +151,7 @@ class TaskTorque(NamedTuple):
         error: orientation error log(R_d R^T) and position error p_d - p in world axes, or only the one that the task
             controls [rad, m].
         rate: velocity error V_d - V of the task, in world axes [rad/s, m/s].
-        conditioning: as in `TaskSpace`.
+        conditioning: as in `task_space`.
         status: a `TaskStatus` as an integer.
     """
 
@@ -246,7 +245,7 @@ def posture_torque(
 
 
 class Spring(NamedTuple):
-    """The energy [J] of the spring of `task_spring`, and its wrench on the frame, in world axes about its origin [N m, N]."""
+    """The result of `task_spring`, which describes it."""
 
     wrench: Float[Array, " k"]
     energy: Float[Array, ""]
@@ -259,6 +258,10 @@ def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: 
     The energy is x . K x / 2 with the deflection x = (log(R_d^T R), R_d^T (p - p_d)) and the stiffness K in the axes of
     the desired pose [N m/rad, N/m]. If K is symmetric and the rotation does not exceed pi, the wrench is the exact
     negative gradient of the energy, so the spring is conservative.
+
+    Returns:
+        - wrench: wrench on the frame, in world axes about its origin [N m, N].
+        - energy: energy of the spring [J].
     """
     rows = task_rows(task)
     back = wanted[:3, :3].T

@@ -19,25 +19,17 @@ from .composite_body import (
 )
 from .coordinates import link_wrenches as link_wrenches
 from .coriolis import (
-    Decomposition as Decomposition,
-    MatrixForm as MatrixForm,
-    VelocityProducts as VelocityProducts,
     christoffel_symbols as christoffel_symbols,
     coriolis_matrix as coriolis_matrix,
     decomposition as decomposition,
     matrix_form as matrix_form,
-    rate_pairs as rate_pairs,
     velocity_products as velocity_products,
 )
 from .derivatives import (
-    ForwardDynamicsDerivatives as ForwardDynamicsDerivatives,
-    InverseDynamicsDerivatives as InverseDynamicsDerivatives,
     forward_dynamics_derivatives as forward_dynamics_derivatives,
     inverse_dynamics_derivatives as inverse_dynamics_derivatives,
 )
 from .eigenvalue_bounds import (
-    CertifiedBounds as CertifiedBounds,
-    MassMatrixBounds as MassMatrixBounds,
     certified_mass_matrix_bounds as certified_mass_matrix_bounds,
     mass_matrix_bounds as mass_matrix_bounds,
 )
@@ -74,7 +66,6 @@ from .newton_euler import (
     inverse_dynamics as inverse_dynamics,
 )
 from .operational_space_dynamics import (
-    OperationalSpace as OperationalSpace,
     dynamically_consistent_inverse as dynamically_consistent_inverse,
     operational_space as operational_space,
     operational_space_bias as operational_space_bias,

@@ -241,18 +241,7 @@ Stabilisation = tuple[float | Array, float | Array]
 
 
 class ConstrainedDynamics(NamedTuple):
-    """Accelerations under constraints, constraint forces, and residuals.
-
-    Attributes:
-        acceleration: qdd [rad/s^2 or m/s^2].
-        multipliers: constraint forces on the robot, one per row of J. For frames, they are the moment and force (n, f)
-            that `other` exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m,
-            N]. If constraints are redundant, the multipliers have minimum norm.
-        rank: number of independent rows of J.
-        redundant: True if rows of J are dependent; accelerations are then unique, but multipliers are not.
-        residual: largest absolute entry of J qdd - r, where r is the required value of J qdd [m/s^2, rad/s^2].
-        consistent: True if the residual is within rounding errors; False if constraints contradict each other.
-    """
+    """The result of `constrained_forward_dynamics`, which describes it."""
 
     acceleration: Float[Array, " nv"]
     multipliers: Float[Array, " m"]
@@ -289,6 +278,16 @@ def constrained_forward_dynamics(
         stabilisation: Baumgarte's gains (alpha, beta) [1/s]; if they are equal, phi is critically damped.
         tolerance: singular values of W below this fraction of the largest are treated as zero; by default, the square
             root of the machine epsilon.
+
+    Returns:
+        - acceleration: qdd [rad/s^2 or m/s^2].
+        - multipliers: constraint forces on the robot, one per row of J. For frames, they are the moment and force (n, f)
+            that `other` exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m,
+            N]. If constraints are redundant, the multipliers have minimum norm.
+        - rank: number of independent rows of J.
+        - redundant: True if rows of J are dependent; accelerations are then unique, but multipliers are not.
+        - residual: largest absolute entry of J qdd - r, where r is the required value of J qdd [m/s^2, rad/s^2].
+        - consistent: True if the residual is within rounding errors; False if constraints contradict each other.
 
     Raises:
         ModelError: there is no constraint, or a constraint refers to an unknown frame.
@@ -375,15 +374,7 @@ _dynamics.defjvp(_dynamics_jvp, symbolic_zeros=True)
 
 
 class ConstrainedTorques(NamedTuple):
-    """Torques that produce a given motion under constraints.
-
-    Attributes:
-        torques: torques on the actuated coordinates, in the order of the argument `actuated` [N m or N].
-        multipliers: constraint forces on the robot, as in `ConstrainedDynamics` [N m, N].
-        rank: number of independent motions that the actuated coordinates drive.
-        residual: largest absolute entry of M qdd + C qd + g - B u - J^T lambda, the force that cannot be produced [N m or N].
-        feasible: True if the residual is within rounding errors.
-    """
+    """The result of `constrained_inverse_dynamics`, which describes it."""
 
     torques: Float[Array, " k"]
     multipliers: Float[Array, " m"]
@@ -414,6 +405,13 @@ def constrained_inverse_dynamics(
         actuated: names of joints (of coordinates if joints are coupled) or columns of v.
         tolerance: for the rank of J and of N B, as in `constrained_forward_dynamics`.
 
+    Returns:
+        - torques: torques on the actuated coordinates, in the order of the argument `actuated` [N m or N].
+        - multipliers: constraint forces on the robot, as in `constrained_forward_dynamics` [N m, N].
+        - rank: number of independent motions that the actuated coordinates drive.
+        - residual: largest absolute entry of M qdd + C qd + g - B u - J^T lambda, the force that cannot be produced [N m or N].
+        - feasible: True if the residual is within rounding errors.
+
     Raises:
         ModelError: a coordinate is unknown, there is no constraint, or a constraint refers to an unknown frame.
     """
@@ -432,14 +430,7 @@ def constrained_inverse_dynamics(
 
 
 class Projection(NamedTuple):
-    """A configuration projected onto the constraints.
-
-    Attributes:
-        configuration: projected configuration q [rad or m].
-        iterations: number of iterations.
-        residual: largest absolute entry of phi(q) [m, rad].
-        converged: True if the residual and the last step are within the tolerance. If False, derivatives are meaningless.
-    """
+    """The result of `project_configuration`, which describes it."""
 
     configuration: Float[Array, " nq"]
     iterations: Int[Array, ""]
@@ -467,6 +458,12 @@ def project_configuration(
             coordinates fixed, the result contains the dependent coordinates that close the loop.
         tolerance: tolerance for the residual and for the last step [m, rad]; by default, 1000 times the machine
             epsilon.
+
+    Returns:
+        - configuration: projected configuration q [rad or m].
+        - iterations: number of iterations.
+        - residual: largest absolute entry of phi(q) [m, rad].
+        - converged: True if the residual and the last step are within the tolerance. If False, derivatives are meaningless.
 
     Raises:
         ModelError: a coordinate is unknown, there is no constraint, or a constraint refers to an unknown frame.
@@ -541,14 +538,7 @@ def project_velocity(
 
 
 class ReducedDynamics(NamedTuple):
-    """Terms of the equation of motion M_r a + b = G^T tau in independent velocities w, with a = dw/dt and qd = G w.
-
-    Attributes:
-        map: matrix G, which maps independent velocities to those of all coordinates.
-        acceleration: accelerations dG/dt w of all coordinates at a = 0 [rad/s^2 or m/s^2].
-        mass_matrix: reduced mass matrix M_r = G^T M G [kg m^2 or kg].
-        bias: bias forces b = G^T (C(q, qd) qd + g + M dG/dt w) [N m or N].
-    """
+    """The result of `reduced_dynamics`, which describes it."""
 
     map: Float[Array, "nv k"]
     acceleration: Float[Array, " nv"]
@@ -590,6 +580,12 @@ def reduced_dynamics(
 
     Here M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i), with the external wrenches F_i. The
     independent coordinates and the errors are those of `independent_coordinates`.
+
+    Returns:
+        - map: matrix G, which maps independent velocities to those of all coordinates.
+        - acceleration: accelerations dG/dt w of all coordinates at a = 0 [rad/s^2 or m/s^2].
+        - mass_matrix: reduced mass matrix M_r = G^T M G [kg m^2 or kg].
+        - bias: bias forces b = G^T (C(q, qd) qd + g + M dG/dt w) [N m or N].
     """
     g, qd, acceleration = reduced_motion(chain, constraints, q, w, jnp.zeros_like(w), independent)
     bias = g.T @ inverse_dynamics(chain, q, qd, acceleration, external_wrenches)

@@ -69,22 +69,15 @@ def christoffel_symbols(chain: Chain, q: Position) -> Float[Array, "nv nv nv"]:
 
 
 class VelocityProducts(NamedTuple):
-    """Coefficients of products of rates in the velocity terms, c = coriolis (qd_j qd_k)_{j<k} + centrifugal (qd_j^2).
-
-    The unit is that of torque divided by squared rate [N m s^2/rad^2 for revolute joints].
-
-    Attributes:
-        coriolis: coefficients of qd_1 qd_2, qd_1 qd_3, ..., qd_2 qd_3, ..., in the order of `rate_pairs`.
-        centrifugal: coefficients of qd_1^2, qd_2^2, ...
-    """
+    """The result of `velocity_products`, which describes it."""
 
     coriolis: Float[Array, "nv pairs"]
     centrifugal: Float[Array, "nv nv"]
 
-
-def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
-    """Pairs (j, k) of joints, j < k, in the order of the columns of `VelocityProducts.coriolis`."""
-    return tuple(zip(*(x.tolist() for x in np.triu_indices(nv, 1)), strict=True))
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (j, k) of joints, j < k, in the order of the columns of `coriolis`."""
+        return tuple(zip(*(x.tolist() for x in np.triu_indices(self.centrifugal.shape[-1], 1)), strict=True))
 
 
 @compiled
@@ -95,6 +88,11 @@ def velocity_products(chain: Chain, q: Position) -> VelocityProducts:
     names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices are those of Craig (2005, sec.
     6.8). The split depends on the choice of coordinates; the equations of `textbook.remotely_driven_elbow` contain no
     Coriolis terms.
+
+    Returns:
+        - coriolis: coefficients of qd_1 qd_2, qd_1 qd_3, ..., qd_2 qd_3, ... [N m s^2/rad^2 for revolute joints].
+        - centrifugal: coefficients of qd_1^2, qd_2^2, ...
+        - pairs: pairs (j, k) of joints, counted from 0, in the order of the columns of `coriolis`.
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)
@@ -163,25 +161,7 @@ def coriolis_entries(
 
 
 class MatrixForm(NamedTuple):
-    """The stacked quantities of Lynch & Park 2017, sec. 8.4, with six rows per link, in the link frames and SI units.
-
-    Attributes:
-        screws: block-diagonal matrix A of the joint screws A_i.
-        inertias: block-diagonal matrix G of the spatial inertias.
-        transport: matrix Gamma, with Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
-        propagation: matrix L = (1 - Gamma)^-1, with Ad_{T_ij} in row i and column j if j is i or an ancestor of i.
-        base_twist: vector V_base, with Ad_{T_i0} V_0 in the rows of links attached to the base.
-        base_acceleration: vector dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the rows of links attached to the base.
-        tip_wrench: vector F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link (F_t acts on the world).
-        twists: link twists V = L (A qd + V_base).
-        accelerations: link accelerations dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g.
-        wrenches: joint wrenches F = L^T (G dV - ad_V^T G V + F_tip).
-        mass_matrix: mass matrix M = A^T L^T G L A.
-        velocity_force: velocity torques c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V).
-        gravity_force: gravity torques g = A^T L^T G L dV_base.
-        tip_force: torques due to the wrench at the tip, J^T F_t = A^T L^T F_tip.
-        torques: joint torques tau = A^T F = M qdd + c + g + J^T F_t.
-    """
+    """The result of `matrix_form`, which describes it."""
 
     screws: Float[Array, "6n n"]
     inertias: Float[Array, "6n 6n"]
@@ -216,12 +196,29 @@ def matrix_form(
     on its velocity, and `gravity_force` those that depend on its acceleration. The equations differ from those printed
     in Lynch & Park 2017, sec. 8.4: the joint screw is in the link frame, A_i = Ad_{M_i^-1} S_i; the base acceleration
     is (0, -g), where the gravity vector g points down; and ad_{A qd} has a minus sign, because [V_i, A_i qd_i] equals
-    -ad_{A_i qd_i} V_i.
+    -ad_{A_i qd_i} V_i. Stacked quantities have six rows per link, in the link frames and SI units.
 
     Args:
         base_twist: twist V_0 = (w, v) of the base in its own frame [rad/s, m/s].
         base_acceleration: spatial acceleration dV_0/dt of the base in its own frame, without gravity [rad/s^2, m/s^2].
         wrench_by_tip: wrench F_t = (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+
+    Returns:
+        - screws: block-diagonal matrix A of the joint screws A_i.
+        - inertias: block-diagonal matrix G of the spatial inertias.
+        - transport: matrix Gamma, with Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
+        - propagation: matrix L = (1 - Gamma)^-1, with Ad_{T_ij} in row i and column j if j is i or an ancestor of i.
+        - base_twist: vector V_base, with Ad_{T_i0} V_0 in the rows of links attached to the base.
+        - base_acceleration: vector dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the rows of links attached to the base.
+        - tip_wrench: vector F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link (F_t acts on the world).
+        - twists: link twists V = L (A qd + V_base).
+        - accelerations: link accelerations dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g.
+        - wrenches: joint wrenches F = L^T (G dV - ad_V^T G V + F_tip).
+        - mass_matrix: mass matrix M = A^T L^T G L A.
+        - velocity_force: velocity torques c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V).
+        - gravity_force: gravity torques g = A^T L^T G L dV_base.
+        - tip_force: torques due to the wrench at the tip, J^T F_t = A^T L^T F_tip.
+        - torques: joint torques tau = A^T F = M qdd + c + g + J^T F_t.
 
     Raises:
         ModelError: the chain has quaternion joints or a coupling.
@@ -295,15 +292,7 @@ def _diagonal(blocks: Float[Array, "n a b"]) -> Float[Array, "rows columns"]:
 
 
 class Decomposition(NamedTuple):
-    """Contributions of the links' rotation and translation: M = D_w + D_v, C = C_w + C_v; units for revolute joints.
-
-    Attributes:
-        rotational_mass_matrix: D_w = sum_i Jw_i^T I_i Jw_i [kg m^2].
-        translational_mass_matrix: D_v = sum_i m_i Jv_i^T Jv_i [kg m^2].
-        rotational_coriolis_matrix: C_w = sum_i Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) [N m s/rad].
-        translational_coriolis_matrix: C_v = sum_i m_i Jv_i^T dJv_i/dt [N m s/rad].
-        gravity_force: g = -sum_i m_i Jv_i^T gravity [N m].
-    """
+    """The result of `decomposition`, which describes it."""
 
     rotational_mass_matrix: Float[Array, "nv nv"]
     translational_mass_matrix: Float[Array, "nv nv"]
@@ -322,6 +311,13 @@ def decomposition(chain: Chain, q: Position, qd: Velocity) -> Decomposition:
 
     The sum C = C_w + C_v satisfies C qd = `coriolis_force`. dM/dt - 2 C, dD_w/dt - 2 C_w and dD_v/dt - 2 C_v are each
     skew-symmetric. If three joints rotate a link about independent axes, C differs from `coriolis_matrix`.
+
+    Returns:
+        - rotational_mass_matrix: D_w = sum_i Jw_i^T I_i Jw_i [kg m^2].
+        - translational_mass_matrix: D_v = sum_i m_i Jv_i^T Jv_i [kg m^2].
+        - rotational_coriolis_matrix: C_w = sum_i Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) [N m s/rad].
+        - translational_coriolis_matrix: C_v = sum_i m_i Jv_i^T dJv_i/dt [N m s/rad].
+        - gravity_force: g = -sum_i m_i Jv_i^T gravity [N m].
     """
     mass, com, inertia = jax.vmap(inertial_parameters_to_com)(chain.inertia)
     carries = jnp.asarray(ancestor_mask(chain.topology.parents).T)[:, None, :]  # [link, 1, joint]

@@ -83,14 +83,7 @@ TOGETHER = 12  # largest nv for which derivatives of forward dynamics are faster
 
 
 class InverseDynamicsDerivatives(NamedTuple):
-    """Jacobians of the torques tau = inverse_dynamics(q, qd, qdd); the units are those for revolute joints.
-
-    Attributes:
-        q: d tau / d q, with respect to small motions dq of `integrate(chain, q, dq)` [N m/rad].
-        qd: d tau / d qd [N m s/rad].
-        qdd: d tau / d qdd, the mass matrix [kg m^2].
-        parameters: d tau / d pi, the `regressor`; None unless requested.
-    """
+    """The result of `inverse_dynamics_derivatives`, which describes it."""
 
     q: Float[Array, "nv nv"]
     qd: Float[Array, "nv nv"]
@@ -99,14 +92,7 @@ class InverseDynamicsDerivatives(NamedTuple):
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """Jacobians of the accelerations qdd = forward_dynamics(q, qd, tau); the units are those for revolute joints.
-
-    Attributes:
-        q: d qdd / d q, with respect to small motions dq of `integrate(chain, q, dq)` [1/s^2].
-        qd: d qdd / d qd [1/s].
-        tau: d qdd / d tau, the inverse of the mass matrix [1/(kg m^2)].
-        parameters: d qdd / d pi = -M^-1 Y with the `regressor` Y; None unless requested.
-    """
+    """The result of `forward_dynamics_derivatives`, which describes it."""
 
     q: Float[Array, "nv nv"]
     qd: Float[Array, "nv nv"]
@@ -129,6 +115,12 @@ def inverse_dynamics_derivatives(
     The Jacobians are computed analytically in two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022).
     `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics` use the same formulas. With `parameters`, the
     `regressor` is included, which takes longer than all other Jacobians together.
+
+    Returns:
+        - q: d tau / d q, with respect to small motions dq of `integrate(chain, q, dq)` [N m/rad].
+        - qd: d tau / d qd [N m s/rad].
+        - qdd: d tau / d qdd, the mass matrix [kg m^2].
+        - parameters: d tau / d pi, the `regressor`; None unless requested.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)
@@ -151,6 +143,12 @@ def forward_dynamics_derivatives(
     ID is `inverse_dynamics`, which is differentiated analytically at the resulting qdd (Carpentier & Mansard 2018). The
     cost is O(n^3) with small constants. With `parameters`, d qdd/d pi is included. If M(q) is singular, the Jacobians
     are meaningless (huge, infinite or NaN).
+
+    Returns:
+        - q: d qdd / d q, with respect to small motions dq of `integrate(chain, q, dq)` [1/s^2].
+        - qd: d qdd / d qd [1/s].
+        - tau: d qdd / d tau, the inverse of the mass matrix [1/(kg m^2)].
+        - parameters: d qdd / d pi = -M^-1 Y with the `regressor` Y; None unless requested.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     ordinary = is_ordinary(chain) and chain.transmission is None

@@ -19,14 +19,7 @@ MOST = 7  # maximum number of joints on which M may depend, which requires 5^7 s
 
 
 class MassMatrixBounds(NamedTuple):
-    """The result of `mass_matrix_bounds`.
-
-    Attributes:
-        lowest: smallest eigenvalue found, an estimate of lambda_m [kg m^2 or kg].
-        highest: largest eigenvalue found, an estimate of lambda_M [kg m^2 or kg].
-        q_lowest: configuration with the eigenvalue `lowest` [rad or m].
-        q_highest: configuration with the eigenvalue `highest` [rad or m].
-    """
+    """The result of `mass_matrix_bounds`, which describes it."""
 
     lowest: Float[Array, ""]
     highest: Float[Array, ""]
@@ -45,6 +38,12 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     The ranges are those of `random_configuration`: the joint limits, +-pi for joints without limits, and +-1 for
     coupled coordinates. If a prismatic joint has no limits, M may be unbounded; with revolute and prismatic joints, the
     eigenvalues mix units. Derivatives of the eigenvalues with respect to the robot are taken at fixed configurations.
+
+    Returns:
+        - lowest: smallest eigenvalue found, an estimate of lambda_m [kg m^2 or kg].
+        - highest: largest eigenvalue found, an estimate of lambda_M [kg m^2 or kg].
+        - q_lowest: configuration with the eigenvalue `lowest` [rad or m].
+        - q_highest: configuration with the eigenvalue `highest` [rad or m].
     """
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))
@@ -103,15 +102,7 @@ def _range(chain: Chain) -> tuple[Array, Array]:
 
 
 class CertifiedBounds(NamedTuple):
-    """Bounds on the eigenvalues of M(q) over all q: below <= lambda_min <= lowest and highest <= lambda_max <= above.
-
-    Attributes:
-        below: proved lower bound [kg m^2].
-        above: proved upper bound [kg m^2].
-        lowest: smallest eigenvalue among the configurations evaluated [kg m^2].
-        highest: largest eigenvalue among the configurations evaluated [kg m^2].
-        boxes: number of boxes of configurations examined in the proof.
-    """
+    """The result of `certified_mass_matrix_bounds`, which describes it."""
 
     below: float
     above: float
@@ -142,6 +133,13 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
         boxes: maximum number of boxes for each of the two bounds.
         tolerance: maximum distance between a bound and the extreme eigenvalue found, relative to that eigenvalue. If
             this tolerance is not reached, the lower bound may be negative.
+
+    Returns:
+        - below: proved lower bound, below <= lambda_min <= lowest [kg m^2].
+        - above: proved upper bound, highest <= lambda_max <= above [kg m^2].
+        - lowest: smallest eigenvalue among the configurations evaluated [kg m^2].
+        - highest: largest eigenvalue among the configurations evaluated [kg m^2].
+        - boxes: number of boxes of configurations examined in the proof.
 
     Raises:
         ModelError: the robot has joints that are not revolute, coupled joints or a transmission, or M depends on more

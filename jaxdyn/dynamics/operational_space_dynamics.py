@@ -16,14 +16,7 @@ from .newton_euler import bias_force
 
 
 class OperationalSpace(NamedTuple):
-    """The result of `operational_space`.
-
-    Attributes:
-        inertia: operational-space inertia Lambda, zero in directions in which the frame cannot move [kg m^2, kg m, kg].
-        bias: bias wrench eta [N m, N].
-        inverse: dynamically consistent inverse of the Jacobian, J_bar = M^-1 J^T Lambda.
-        rank: number of independent directions in which the frame can move, according to the tolerance.
-    """
+    """The result of `operational_space`, which describes it."""
 
     inertia: Float[Array, "6 6"]
     bias: Float[Array, "6"]
@@ -117,6 +110,12 @@ def operational_space(
     Args:
         tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; by default,
             eps^0.75 with the machine epsilon eps.
+
+    Returns:
+        - inertia: operational-space inertia Lambda, zero in directions in which the frame cannot move [kg m^2, kg m, kg].
+        - bias: bias wrench eta [N m, N].
+        - inverse: dynamically consistent inverse of the Jacobian, J_bar = M^-1 J^T Lambda.
+        - rank: number of independent directions in which the frame can move, according to the tolerance.
 
     Raises:
         ModelError: the frame or reference is unknown.

@@ -109,12 +109,7 @@ def _check_fixed(chain: Chain) -> None:
 
 
 class HybridDynamics(NamedTuple):
-    """Motion and forces of a robot with prescribed accelerations of some coordinates.
-
-    Attributes:
-        acceleration: accelerations of all coordinates [rad/s^2 or m/s^2].
-        torques: torques on all coordinates [N m or N]: the given ones, or those that the prescribed motion requires.
-    """
+    """The result of `hybrid_dynamics`, which describes it."""
 
     acceleration: Float[Array, " nv"]
     torques: Float[Array, " nv"]
@@ -142,6 +137,10 @@ def hybrid_dynamics(
         prescribed: names of joints (of coordinates if joints are coupled) or columns of v.
         prescribed_qdd: accelerations in the order of `prescribed` [rad/s^2 or m/s^2].
         tau: forces on all coordinates; entries for prescribed coordinates are ignored [N m or N].
+
+    Returns:
+        - acceleration: accelerations of all coordinates [rad/s^2 or m/s^2].
+        - torques: torques on all coordinates [N m or N]: the given ones, or those that the prescribed motion requires.
 
     Raises:
         ModelError: a coordinate is unknown or repeated.

@@ -3,7 +3,6 @@
 from .._exports import publish as _publish
 from .integrate import step as step
 from .rollouts import (
-    AdaptiveRollout as AdaptiveRollout,
     adaptive_rollout as adaptive_rollout,
     rollout as rollout,
 )

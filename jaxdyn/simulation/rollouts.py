@@ -72,12 +72,7 @@ def rollout(
 
 
 class ControlledMotion(NamedTuple):
-    """The result of `controlled_rollout`: one row at t = 0 and one row after every `every` control periods.
-
-    Attributes:
-        tau: torques applied in the preceding period; zero in the first row [N m or N].
-        state: controller states; every leaf of the pytree has one row per time.
-    """
+    """The result of `controlled_rollout`, which describes it."""
 
     t: Float[Array, " times"]
     q: Float[Array, "times nq"]
@@ -111,6 +106,11 @@ def controlled_rollout(
         method: integration scheme, as in `step`.
         substeps: number of integration steps per period.
         disturbance: function of (t, q, qd) that returns additional joint torques [N m or N], constant during a substep.
+
+    Returns:
+        - t, q, qd: times and states, one row at t = 0 and one row after every `every` control periods.
+        - tau: torques applied in the preceding period; zero in the first row [N m or N].
+        - state: controller states; every leaf of the pytree has one row per time.
 
     Raises:
         ControlError: the controller does not return `nv` torques, or `substeps` is less than 1.
@@ -150,12 +150,7 @@ def controlled_rollout(
 
 
 class AdaptiveRollout(NamedTuple):
-    """A motion at the requested times, by adaptive steps; not finite at later times if the integration stops early.
-
-    Attributes:
-        steps: number of steps, including rejected ones.
-        successful: True if the integration reached the last of the requested times.
-    """
+    """The result of `adaptive_rollout`, which describes it."""
 
     positions: Float[Array, "times nq"]
     velocities: Float[Array, "times nv"]
@@ -196,6 +191,11 @@ def adaptive_rollout(
         options: keyword arguments for `diffrax.diffeqsolve`. The default `solver` is `Tsit5`, an explicit fifth-order
             scheme; use `Kvaerno5` for stiff friction. If more than `max_steps` (4096) steps are needed, `successful` is
             False.
+
+    Returns:
+        - positions, velocities: the states at the times; not finite at later times if the integration stops early.
+        - steps: number of steps, including rejected ones.
+        - successful: True if the integration reached the last of the requested times.
 
     Raises:
         ImportError: diffrax is not installed.

@@ -29,7 +29,6 @@ from .costs import (
     UserCost as UserCost,
 )
 from .ik import (
-    InverseKinematics as InverseKinematics,
     coordinate_limits as coordinate_limits,
     inverse_kinematics as inverse_kinematics,
 )
@@ -40,7 +39,6 @@ from .lq import (
     solve_lq as solve_lq,
 )
 from .paths import (
-    PathTiming as PathTiming,
     cartesian_motion as cartesian_motion,
     cubic_scaling as cubic_scaling,
     joint_motion as joint_motion,
@@ -56,7 +54,6 @@ from .paths import (
     trapezoidal_scaling as trapezoidal_scaling,
 )
 from .policy import (
-    PolicyOptimisation as PolicyOptimisation,
     PolicySettings as PolicySettings,
     clipped_adam as clipped_adam,
     optimise_policy as optimise_policy,
@@ -64,7 +61,6 @@ from .policy import (
     policy_trajectory as policy_trajectory,
 )
 from .primal_dual import (
-    InteriorPointResult as InteriorPointResult,
     interior_point as interior_point,
 )
 from .problem import (

@@ -183,15 +183,7 @@ DRAWS = 64  # number of random positions drawn per start; those nearest to the t
 
 
 class InverseKinematics(eqx.Module, Summary):
-    """The result of `inverse_kinematics`.
-
-    Attributes:
-        q: joint positions; if the pose was not reached, those with the smallest error [rad or m].
-        error: (log(R_d^T R), R_d^T (p - p_d)) of the frame's pose (R, p) at q to the target (R_d, p_d) [rad, m].
-        status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
-        iterations: number of iterations; all starts iterate simultaneously.
-        reached: number of starts that had converged when the search ended.
-    """
+    """The result of `inverse_kinematics`, which describes it."""
 
     q: Float[Array, " nq"]
     error: Float[Array, "6"]
@@ -253,10 +245,14 @@ def inverse_kinematics(
         position_limits: (lower, upper) of each coordinate [rad or m], infinite where there is none; None: `coordinate_limits`.
             Quaternion joints have no limits.
         seed: random seed of the starts. Joints without limits start within half a revolution, or one metre, of zero.
-        seed: seed of the starts. Joints without limits start within half a revolution, or one metre, of zero.
 
     Returns:
-        The best positions found. UNREACHABLE means that no start converged, which is no proof that the arm cannot reach T_d.
+        - q: joint positions; if the pose was not reached, those with the smallest error [rad or m].
+        - error: (log(R_d^T R), R_d^T (p - p_d)) of the frame's pose (R, p) at q to the target (R_d, p_d) [rad, m].
+        - status: a `Status` as an integer: CONVERGED, UNREACHABLE (no start converged, which is no proof that the arm cannot
+            reach T_d) or NOT_FINITE; the property `message` is this status in words.
+        - iterations: number of iterations; all starts iterate simultaneously.
+        - reached: number of starts that had converged when the search ended.
 
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is

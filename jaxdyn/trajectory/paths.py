@@ -487,19 +487,7 @@ FASTEST = 3e4  # upper bound on s' where velocity limits impose none [1/s]
 
 
 class PathTiming(eqx.Module):
-    """A timed path on a grid of s; s'' is constant within each interval.
-
-    Attributes:
-        t: times [s]; infinite beyond `stuck_at`.
-        speed: s' at each point [1/s].
-        acceleration: s'' from each point to the next [1/s^2].
-        qdd: accelerations with the s'' of the interval after each point (at the end, before it).
-        tau: torques for these accelerations, including friction and springs [N m or N].
-        controllable: bounds on s' between which the end can be reached within the limits [1/s].
-        speed_limit: largest s' for which some s'' satisfies the limits [1/s].
-        status: a `Status` as an integer: CONVERGED, INFEASIBLE or NOT_FINITE.
-        stuck_at: smallest s from which the path cannot be followed to its end, if INFEASIBLE; otherwise infinite.
-    """
+    """The result of `time_optimal_path`, which describes it."""
 
     s: Float[Array, " points"]
     t: Float[Array, " points"]
@@ -558,6 +546,9 @@ def time_optimal_path(
     round ignores it, and each further round takes it at the speeds of the previous round, which multiplies the remaining error
     by about the ratio of viscous friction to inertial torque.
 
+    If the path cannot be followed, for example because gravity alone exceeds the torque limits, the status is INFEASIBLE, the
+    motion ends at `stuck_at`, and later times are infinite. The property `message` of the result is the status in words.
+
     Args:
         path: s -> q [rad or m], twice differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
         velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
@@ -568,8 +559,17 @@ def time_optimal_path(
         friction_rounds: number of further rounds; none if the chain is known to have no friction.
 
     Returns:
-        If the path cannot be followed, for example because gravity alone exceeds the torque limits, the status is INFEASIBLE,
-        the motion ends at `stuck_at`, and later times are infinite.
+        - s: grid of points; s'' is constant between them.
+        - t: times [s]; infinite beyond `stuck_at`.
+        - speed: s' at each point [1/s].
+        - acceleration: s'' from each point to the next [1/s^2].
+        - qdd: accelerations with the s'' of the interval after each point (at the end, before it).
+        - tau: torques for these accelerations, including friction and springs [N m or N].
+        - controllable: bounds on s' between which the end can be reached within the limits [1/s].
+        - speed_limit: largest s' for which some s'' satisfies the limits [1/s].
+        - status: a `Status` as an integer: CONVERGED, INFEASIBLE or NOT_FINITE.
+        - stuck_at: smallest s from which the path cannot be followed to its end, if INFEASIBLE; otherwise infinite.
+        - duration: last of the times [s].
 
     Raises:
         TrajectoryError: limits are missing, contradictory or of the wrong shape; `points` is less than 3; a speed or

@@ -134,17 +134,7 @@ _BACK = 20  # maximum number of consecutive updates without a finite gradient
 
 
 class PolicyOptimisation(NamedTuple):
-    """The result of `optimise_policy`.
-
-    Attributes:
-        policy: the last policy or the best one found, whichever has the lower mean cost over all rollouts.
-        cost: mean cost of this policy.
-        costs: cost of each rollout under this policy.
-        updates: number of updates, including those of earlier runs that used the same file.
-        finite: False if the optimisation ended because no policy near the best one had a finite gradient.
-        history: "cost" (mean over the batch), "gradient" (its norm) and "stopped" (fraction that diverged) of every update.
-        stopped: fraction of rollouts that diverge under this policy; their costs say nothing.
-    """
+    """The result of `optimise_policy`, which describes it."""
 
     policy: Any
     cost: float
@@ -240,6 +230,16 @@ def optimise_policy(
         batch: number of rollouts per update, drawn without replacement; None: all of them.
         optimiser: an `optax.GradientTransformation`, with or without a line search; None: `clipped_adam()`.
         file: progress is saved there by atomic writes and resumed from there, with the same results to the bit.
+
+    Returns:
+        - policy: the last policy or the best one found, whichever has the lower mean cost over all rollouts.
+        - cost: mean cost of this policy.
+        - costs: cost of each rollout under this policy.
+        - updates: number of updates, including those of earlier runs that used the same file.
+        - finite: False if the optimisation ended because no policy near the best one had a finite gradient.
+        - history: "cost" (mean over the batch), "gradient" (its norm) and "stopped" (fraction that diverged) of every update.
+        - stopped: fraction of rollouts that diverge under this policy; their costs say nothing.
+        - message: the outcome in words.
 
     Raises:
         TrajectoryError: there are no rollouts; `q0`, `v0` and `chains` differ in length; the problem has constraints or a free

@@ -301,18 +301,7 @@ REACH = 1e10  # multipliers of inequalities and bounds are kept within this fact
 
 
 class InteriorPointResult(NamedTuple):
-    """The final iterate, which is a solution only if `status` is `Status.CONVERGED`.
-
-    Attributes:
-        cost: f(x).
-        equality_multipliers: y, in the Lagrangian f + y . c + w . g.
-        inequality_multipliers: w >= 0.
-        lower_multipliers, upper_multipliers: multipliers of the bounds, positive.
-        stationarity: largest absolute entry of the gradient of the Lagrangian.
-        infeasibility: largest violation of a constraint.
-        complementarity: largest product of a multiplier and its slack or distance to a bound.
-        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" of each iteration; NaN after the last.
-    """
+    """The result of `interior_point`, which describes it."""
 
     x: Float[Array, " n"]
     cost: Float[Array, ""]
@@ -374,6 +363,18 @@ def interior_point(
             stationarity and complementarity are first divided by a hundredth of the mean multiplier, clipped to the range
             from 1 to 100.
         barrier: initial barrier parameter mu; use a small value, for example 1e-4, if the guess is near the solution.
+
+    Returns:
+        - x: final iterate.
+        - status: a `Status` as an integer; x is a solution only if it is CONVERGED.
+        - cost: f(x).
+        - equality_multipliers: y, in the Lagrangian f + y . c + w . g.
+        - inequality_multipliers: w >= 0.
+        - lower_multipliers, upper_multipliers: multipliers of the bounds, positive.
+        - stationarity: largest absolute entry of the gradient of the Lagrangian.
+        - infeasibility: largest violation of a constraint.
+        - complementarity: largest product of a multiplier and its slack or distance to a bound.
+        - history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" of each iteration; NaN after the last.
     """
     x = jnp.asarray(x)
     none = lambda x: jnp.zeros(0, x.dtype)
