@@ -55,7 +55,11 @@ def both_routes(n: int, joints: str, seed: int):
     return (np.asarray(qd), np.asarray(qdd), np.asarray(wrench)), terms(chain, q, qd, qdd, wrench), exact
 
 
-@pytest.fixture(params=[(7, "helical", 0), (7, "mixed", 1), (7, "prismatic", 3), (7, "offset", 4)], ids=str)
+KINDS = ("helical", 0), ("prismatic", 3), ("offset", 4)
+CHAINS = [(7, "mixed", 1), *(pytest.param((7, *x), marks=pytest.mark.nightly) for x in KINDS)]
+
+
+@pytest.fixture(params=CHAINS, ids=str)
 def routes(request):
     return both_routes(*request.param)
 

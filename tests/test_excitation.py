@@ -467,7 +467,7 @@ def test_steps_fall_along_half_a_cosine_while_the_penalty_grows(elbow_search, mo
     assert penalties[-1] == 100.0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
     chain = known_arm()
     limits = motion_limits(chain, **LIMITS)

@@ -215,14 +215,9 @@ def of_pinocchio(pin, chain, q, v, a):
     return mass, np.linalg.inv(mass), *inverse, *forward, np.array(pin.ccrba(model, data, q, v))
 
 
-@pytest.mark.parametrize(
-    ("kind", "quantities"),
-    [
-        pytest.param(k, of, marks=pytest.mark.ci if (k, of) == ("floating base", of_motion) else pytest.mark.nightly)
-        for k in ROBOTS
-        for of in (of_matrices, of_motion)
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ROBOTS)
+@pytest.mark.parametrize("quantities", [of_matrices, of_motion])
 def test_independent_of_position(kind, quantities):
     make, at = ROBOTS[kind]
     chain = make()

@@ -45,7 +45,7 @@ def test_the_biped(floating):
     assert counts["tau"] < 1000 and counts["C"] < 8000 and counts["M"] < 3000
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_mechanism_with_everything():
     """A free and a spherical joint, a coupling, rotors that move several joints, a tilted base."""
     chain = random_mechanism(3)

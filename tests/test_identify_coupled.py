@@ -158,7 +158,7 @@ def test_a_log_of_coupled_joints_is_checked_by_the_limits_of_its_coordinates():
         check_log(dataclasses.replace(log, q=q * [1, 1, 1, 50.0]), gripper())
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_motion_is_designed_within_the_torques_of_coordinates():
     """The finger that follows another counts in the torque of their coordinate."""
     chain = gripper()
@@ -196,7 +196,7 @@ def test_motors_rub_in_the_model_of_a_wrist_as_in_its_fit(tmp_path):
     np.testing.assert_allclose(torques, sharp.predict(s), atol=3 * tolerance)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_wrist_with_coupled_motors():
     """Rotor inertias and motor friction of a wrist whose pitch turns the last motor too: no special columns."""
     wrist = textbook.coupled_wrist()

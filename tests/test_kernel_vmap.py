@@ -219,7 +219,8 @@ def test_derivatives_of_all_kinds(dtype):
         alike(kind, *functions, tolerance=1e-11 if dtype is np.float64 else 1e-5)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_gradients_of_rollouts(dtype):
     """With respect to the start, gains, one robot for all states, and robots per state, with steps between stored rows."""
     q, _ = (x.astype(dtype) for x in states(2))
@@ -256,7 +257,7 @@ def test_gradients_with_respect_to_what_a_function_closes_over():
     assert relative(found, wanted) < 1e-12
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_gradients_of_shards_are_kernels():
     """Also for gains that all devices share, whose cotangents are summed over the devices."""
     mesh = jax.make_mesh((1,), ("batch",), axis_types=(AxisType.Auto,))
@@ -273,7 +274,7 @@ def test_gradients_of_shards_are_kernels():
     alike(lambda f: lambda: jax.grad(total(f), (0, 1))(q, np.array([2.0, 1.0])), *both(roll, (0, None)))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_derivatives_of_the_equations_of_motion():
     q, qd = states(3)
     for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics):
@@ -330,7 +331,7 @@ def test_integrators(method, dtype):
     agrees(roll, q, qd, tolerance=1e-11 if dtype is np.float64 else 1e-5)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_checkpoints_and_rows():
     q, qd = states(2)
     for every, checkpoint in ((1, 2), (4, 2), (5, 1), (20, None)):
@@ -361,7 +362,7 @@ def test_policies():
     agrees(light, *states(3))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_robots_that_are_arguments():
     q, qd = states(3)
     roll = lambda robot, q, qd: jaxdyn.rollout(robot, q, qd, damped, 1e-3, 10)
@@ -373,7 +374,7 @@ def test_robots_that_are_arguments():
     assert relative(scaled(0.5), jax.vmap(heavy(0.5))(q)) < 1e-12
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["tree", "floating"])
 def test_trees_and_floating_bases(kind):
     chain = random_mechanism(0, free=kind == "floating", coupled=False)
@@ -382,7 +383,7 @@ def test_trees_and_floating_bases(kind):
     agrees(lambda q, qd: jaxdyn.rollout(chain, q, 0.1 * qd, lambda t, q, qd: -qd, 1e-3, 4), q, qd)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("checkpoint", [None, 1, 2])
 def test_gradients_inside_a_kernel(checkpoint):
     """Forward and back in one kernel: what the way back needs is written to memory and read from there."""

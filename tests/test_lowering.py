@@ -119,7 +119,7 @@ def test_robots_that_differ_in_a_batch(leaves):
         assert error(jax.tree.map(lambda y: y[3], got), function(fourth, *x[:used, 0])) < 1e-12
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_states_that_differ_in_one_argument_alone():
     q, qd, qdd = random_state(3)
     for function, used in FUNCTIONS.values():

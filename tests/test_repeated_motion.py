@@ -136,9 +136,8 @@ def test_validation_by_the_same_motion_validates_nothing(arm):
     assert [run.repeats_fitted for run in apart.validation] == [False, True] and apart.is_validated
 
 
-@pytest.mark.parametrize(
-    "effect", [pytest.param("position", marks=pytest.mark.nightly), pytest.param("elastic", marks=pytest.mark.ci)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("effect", ["position", "elastic"])
 def test_intervals_hold_when_the_motion_is_repeated(effect):
     share, least, *_ = intervals.repeated_coverage(3, effect, 4)
     assert share >= 0.9 and least >= 0.75

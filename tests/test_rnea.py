@@ -25,7 +25,7 @@ ROBOTS = {
     "elbow": lambda: textbook.remotely_driven_elbow(motor_inertia=0.1, gear_ratio=3.0),
     "wrist": textbook.coupled_wrist,
 }
-IN_CI = "mechanism", "wrist"
+IN_CI = ("wrist",)
 NAMES = {
     "inverse_dynamics": 3,
     "gravity_force": 1,

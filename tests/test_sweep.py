@@ -96,7 +96,7 @@ def test_random_trees_have_every_kind_of_joint():
     assert len({m.name for m in all_models(None, 9, 0)}) == 9
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_random_robot_in_some_programs(tmp_path):
     command = [sys.executable, "-m", "tests.sweep", "--trees", "1", "--seed", "3", "--programs", "6", "--jobs", "1"]
     command += ["--one-device", "--results", str(tmp_path / "results.jsonl")]

@@ -218,7 +218,7 @@ def test_temperatures_are_read_and_written(tmp_path):
         read_log(tmp_path / "log.csv", columns={**mapped, "temperature": {"column": "temperature2", "unit": "F"}})
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_every_further_term_runs_from_the_command_line(warming, tmp_path, capsys):
     arm, log, true = warming
     (tmp_path / "arm.urdf").write_text(URDF)

@@ -451,7 +451,7 @@ def test_noisy_encoders_get_a_filter_about_as_good_as_the_best(arm, given, noise
     assert found < 1.3 * min(fixed) < 0.5 * fixed[-1]
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_gaps_of_a_few_milliseconds_change_nothing(given, log):
     """All candidates are compared on the same samples, whatever gap their cutoffs would bridge."""
     whole = choose_terms(given, log)

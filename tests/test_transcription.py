@@ -482,7 +482,7 @@ def test_transcriptions_and_shooting_agree():
     assert_allclose(costs["exact"], costs["trapezoidal"], rtol=1e-6)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_limits_with_nothing_in_between_are_equalities():
     """A passive joint: torque limits of zero, 1e-11 and 1e-6 in one batch, with derivatives."""
     still, goal = jnp.zeros(2), jnp.array([0.3, -0.3])  # the second link hangs at rest

@@ -345,7 +345,7 @@ def real(folder, name):
     return identify(chain, train, read("validate_ptp_10_points", rows=(700, 4200)), terms=plain)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_verdict_agrees_with_engineers_on_the_whole_table(shared_data):
     """All but three cases agree in all three uses; of those three the verdict is stricter; nothing is called good that is not.
 

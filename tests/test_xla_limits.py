@@ -146,6 +146,7 @@ def test_what_xla_refuses_in_a_kernel():
         pytest.skip(f"this version of XLA takes {', '.join(mended)}")
 
 
+@pytest.mark.nightly
 def test_what_xla_takes_in_a_kernel():
     """With the numbers of the same program without kernels."""
     lines = [
@@ -212,6 +213,7 @@ def test_the_library_sets_no_flags():
     assert not any("XLA_FLAGS" in part for part in text)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is one of Linux")
 @pytest.mark.parametrize("count", [8, 12])
 def test_a_few_states_in_float32_compile_in_little_memory(count):
