@@ -18,8 +18,9 @@ from ..errors import ModelError, warn
 from ..model.build import build_chain, meant_rotation, meant_unit, pose_of, with_unrounded, written_unit
 from ..model.chain import COULOMB_VELOCITY, Chain, Topology
 from ..model.joints import Free, Joint as OneDof, Spherical
+from ..spatial.components import rotation_about
 from ..spatial.inertia import transform_inertial_parameters
-from ..spatial.so3 import quaternion_to_rotation, rotation_about
+from ..spatial.so3 import quaternion_to_rotation
 from .files import read_bytes
 from .urdf import fresh
 

@@ -33,8 +33,9 @@ from ..model.build import (
 from ..model.chain import Chain, Coupling, Topology
 from ..model.drives import with_coupling
 from ..model.joints import Free, Joint as ChainJoint, Planar
+from ..spatial.components import rotation_about
 from ..spatial.inertia import rotational_inertia, transform_inertial_parameters
-from ..spatial.so3 import quaternion_to_rotation, rotation_about, rpy_to_rotation
+from ..spatial.so3 import quaternion_to_rotation, rpy_to_rotation
 from .files import RUN_XACRO, Document, Node, attribute, fail, number, numbers, only_child, parse_xml
 
 MOMENTS = ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")

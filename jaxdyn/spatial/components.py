@@ -11,10 +11,12 @@ the batch; docs/design.md compares the speed with that of packed vectors.
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 Component = Any
@@ -22,7 +24,13 @@ Component = Any
 Vec = tuple[Component, Component, Component]
 Mat = tuple[Component, ...]
 Sym = tuple[Component, ...]
+A = TypeVar("A", Array, np.ndarray)  # functions of NumPy arrays return NumPy arrays
 Values = ArrayLike | Array | float | Sequence[Any]  # ArrayLike alone makes checkers reject tuples and numbers
+
+
+def module_of(x: Any) -> ModuleType:
+    """NumPy for NumPy arrays, which keep float64 whatever JAX's default type; `jax.numpy` for all others."""
+    return np if isinstance(x, np.ndarray) else jnp
 
 
 def add(*vectors: Sequence[Component]) -> tuple[Component, ...]:
@@ -127,3 +135,9 @@ def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
     """Zeros with the batch axes of arrays whose first 1, 2, ... axes (first, second, ... group) are those of components."""
     firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
     return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count
+
+
+def rotation_about(axis: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3 3"]:
+    """Rotation exp([axis] angle) about a unit axis, with NumPy."""
+    k = np.cross(np.eye(3), axis)
+    return np.eye(3) + (np.sin(angle) * k + 2 * np.sin(angle / 2) ** 2 * (k @ k))

@@ -26,7 +26,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from .so3 import A, module_of, skew
+from .components import A, module_of
+from .so3 import skew
 
 MARGIN = 1e-13  # minimum central second moment of mass, relative to the trace of the inertia about the origin
 

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .so3 import A, exp_coefficients, module_of, rotation_exp, rotation_log, skew
+from .components import A, module_of
+from .so3 import exp_coefficients, rotation_exp, rotation_log, skew
 
 
 def pose(rotation: Float[A, "3 3"], translation: Float[A, "3"]) -> Float[A, "4 4"]:

@@ -5,23 +5,13 @@ would call the C library for every sine, a third of the run time of batched inve
 """
 
 import math
-from types import ModuleType
-from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from . import components
-
-A = TypeVar("A", Array, np.ndarray)  # functions of NumPy arrays return NumPy arrays
-
-
-def module_of(x: Any) -> ModuleType:
-    """NumPy for NumPy arrays, which keep float64 whatever JAX's default type; `jax.numpy` for all others."""
-    return np if isinstance(x, np.ndarray) else jnp
-
+from .components import A, module_of
 
 # pi/2 as a sum of three parts. The first two have 33 bits, so multiplying them by a number of quadrants of up to 2^20 is exact.
 # For larger angles, the error is still less than one unit in the last place of the angle.
@@ -78,12 +68,6 @@ def skew(v: Float[A, "3"]) -> Float[A, "3 3"]:
     """Skew-symmetric matrix [v] of a vector, with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
     xp = module_of(v)
     return xp.stack(components.skew(v, xp.zeros_like(v[0]))).reshape(3, 3)
-
-
-def rotation_about(axis: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3 3"]:
-    """Rotation exp([axis] angle) about a unit axis, with NumPy."""
-    k = np.cross(np.eye(3), axis)
-    return np.eye(3) + (np.sin(angle) * k + 2 * np.sin(angle / 2) ** 2 * (k @ k))
 
 
 def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
