@@ -17,11 +17,12 @@ from ..errors import OutputError
 from ..io.files import check_output_folder, write_whole
 from ..model.chain import Chain, coordinate_names, layout, turning_joints
 from ..report.pictures import line_ends, link_poses, skeleton
-from .scene import build_scene, effort_limits, positions_at
+from .scene import build_scene, effort_limits, placed, positions_at
 
 Row = Float[Array, " N"] | Float[np.ndarray, " N"]
 Rows = Float[Array, "rows k"] | Float[np.ndarray, "rows k"]
-_LINE, _LIMIT, _BEYOND = "#1f5fa8", "#b03030", "#e15759"
+_LINE, _BEYOND = "#1f5fa8", "#e15759"
+_LIMIT = {"color": "#b03030", "linestyle": "--", "linewidth": 0.9}
 
 
 def plot_torques(
@@ -54,24 +55,17 @@ def plot_torques(
             "pass one row per time, or one per step, with one column per coordinate"
         )
     bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
-    units = _units(chain, "N m", "N")
-    figure, panels = _panels(chain.nv)
-    for j, (axes, name) in enumerate(zip(panels, coordinate_names(chain), strict=True)):
-        y = values[:, j]
-        stepped = len(y) < len(times)
+    figure, panels = _panels(coordinate_names(chain), _units(chain, "N m", "N"))
+    stepped = len(values) < len(times)
+    step = "post" if stepped else None
+    for axes, y, bound in zip(panels, values.T, bounds, strict=True):
         shown = np.append(y, y[-1]) if stepped else y
-        style = {"drawstyle": "steps-post"} if stepped else {}
-        axes.plot(times, shown, color=_LINE, linewidth=1.2, **style)
-        if np.isfinite(bounds[j]):
-            for side in (-1, 1):
-                axes.axhline(side * bounds[j], color=_LIMIT, linestyle="--", linewidth=0.9)
-            step = "post" if stepped else None
-            for low, beyond in ((bounds[j], shown > bounds[j]), (-bounds[j], shown < -bounds[j])):
-                axes.fill_between(times, low, shown, where=beyond, color=_BEYOND, alpha=0.5, step=step, linewidth=0)
-        axes.set_title(f"{name} [{units[j]}]", fontsize="small", loc="left")
-    figure.supxlabel("time [s]", fontsize="small")
-    figure.supylabel("torque (dashed: limits)" if np.isfinite(bounds).any() else "torque", fontsize="small")
-    return _saved(figure, path)
+        axes.plot(times, shown, color=_LINE, linewidth=1.2, drawstyle="steps-post" if stepped else "default")
+        if np.isfinite(bound):
+            for side, beyond in ((bound, shown > bound), (-bound, shown < -bound)):
+                axes.axhline(side, **_LIMIT)
+                axes.fill_between(times, side, shown, where=beyond, color=_BEYOND, alpha=0.5, step=step, linewidth=0)
+    return _finished(figure, "torque", bool(np.isfinite(bounds).any()), path)
 
 
 def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> Any:
@@ -80,32 +74,32 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
     Limits are not drawn for the entries of quaternion joints, which have none. `path`, the result and the errors are those of
     `plot_torques`.
     """
-    times, values = np.asarray(t, float), np.asarray(q, float)
-    if values.shape != (len(times), chain.nq):
-        raise OutputError(
-            f"positions have shape {values.shape}, but there are {len(times)} time stamps with {chain.nq} positions "
-            "each"
-        )
-    names, units = _position_names(chain)
+    times, values = _samples(chain, t, q)
     limits = np.tile([-np.inf, np.inf], (chain.nq, 1))
     if chain.coupling is None:
         where = layout(chain)
         limits[where.entries] = np.asarray(chain.limits.position, float)[where.columns]
-    figure, panels = _panels(chain.nq)
+    figure, panels = _panels(*_position_names(chain))
     drawn = False
-    for j, axes in enumerate(panels):
-        axes.plot(times, values[:, j], color=_LINE, linewidth=1.2)
+    for axes, y, own in zip(panels, values.T, limits, strict=True):
+        axes.plot(times, y, color=_LINE, linewidth=1.2)
         low, high = axes.get_ylim()
-        for bound in limits[j][np.isfinite(limits[j])]:
-            axes.axhline(bound, color=_LIMIT, linestyle="--", linewidth=0.9)
-        if values[:, j].min() > limits[j, 0] and values[:, j].max() < limits[j, 1]:
+        for bound in own[np.isfinite(own)]:
+            axes.axhline(bound, **_LIMIT)
+        if y.min() > own[0] and y.max() < own[1]:
             axes.set_ylim(low, high)  # an axis that includes a distant limit would flatten the curve
         low, high = axes.get_ylim()
-        drawn = drawn or bool(((limits[j] >= low) & (limits[j] <= high)).any())
-        axes.set_title(f"{names[j]} [{units[j]}]" if units[j] else names[j], fontsize="small", loc="left")
-    figure.supxlabel("time [s]", fontsize="small")
-    figure.supylabel("position (dashed: limits)" if drawn else "position", fontsize="small")
-    return _saved(figure, path)
+        drawn = drawn or bool(((own >= low) & (own <= high)).any())
+    return _finished(figure, "position", drawn, path)
+
+
+def _samples(chain: Chain, t: Row, q: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Times and positions as NumPy arrays, if their shapes match."""
+    times, values = np.asarray(t, float), np.asarray(q, float)
+    if values.shape != (len(times), chain.nq):
+        counts = f"{len(times)} time stamps with {chain.nq} positions each"
+        raise OutputError(f"positions have shape {values.shape}, but there are {counts}")
+    return times, values
 
 
 def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
@@ -116,24 +110,26 @@ def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
 
 
 def _position_names(chain: Chain) -> tuple[list[str], list[str]]:
+    """Name and unit of each entry of q."""
+    coordinates, kinds = list(coordinate_names(chain)), _units(chain, "rad", "m")
     if chain.nq == chain.nv:
-        return list(coordinate_names(chain)), _units(chain, "rad", "m")
+        return coordinates, kinds
     names, units = [""] * chain.nq, [""] * chain.nq
-    coordinates, kinds = coordinate_names(chain), _units(chain, "rad", "m")
     where = layout(chain)
     for column, entry in zip(where.columns, where.entries, strict=True):
         names[entry], units[entry] = coordinates[column], kinds[column]
     for joint in where.curved:
-        own = coordinates[joint.column]
         for entry, (label, unit) in enumerate(joint.positions, joint.start):
-            names[entry], units[entry] = f"{own}: {label}", unit
+            names[entry], units[entry] = f"{coordinates[joint.column]}: {label}", unit
     return names, units
 
 
-def _panels(count: int) -> tuple[Any, Sequence]:
+def _panels(names: Sequence[str], units: Sequence[str]) -> tuple[Any, Sequence]:
+    """A figure with one panel for each name."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    count = len(names)
     columns = 1 if count == 1 else 2 if count <= 4 else 3 if count <= 9 else 4
     rows = -(-count // columns)
     figure = Figure(figsize=(3.1 * columns + 0.6, 1.7 * rows + 0.6), layout="constrained")
@@ -141,23 +137,25 @@ def _panels(count: int) -> tuple[Any, Sequence]:
     panels = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
     for axes in panels[count:]:
         axes.set_visible(False)
-    for axes in panels[:count]:
+    for axes, name, unit in zip(panels, names, units, strict=False):
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize="small")
         axes.margins(x=0.01)
+        axes.set_title(f"{name} [{unit}]" if unit else name, fontsize="small", loc="left")
     return figure, list(panels[:count])
 
 
-def _saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
-    if path is None:
-        return figure
-    kind = os.path.splitext(os.fspath(path))[1][1:].lower() or "png"
-    content = io.BytesIO()
-    try:
-        figure.savefig(content, format=kind, dpi=120)
-    except ValueError as error:
-        raise OutputError(f"{os.fspath(path)}: {error}") from None
-    write_whole(path, content.getvalue(), OutputError)
+def _finished(figure: Any, what: str, limited: bool, path: str | os.PathLike[str] | None) -> Any:
+    """The figure with labels, written to a file unless `path` is None."""
+    figure.supxlabel("time [s]", fontsize="small")
+    figure.supylabel(f"{what} (dashed: limits)" if limited else what, fontsize="small")
+    if path is not None:
+        content = io.BytesIO()
+        try:
+            figure.savefig(content, format=Path(path).suffix[1:].lower() or "png", dpi=120)
+        except ValueError as error:
+            raise OutputError(f"{os.fspath(path)}: {error}") from None
+        write_whole(path, content.getvalue(), OutputError)
     return figure
 
 
@@ -214,11 +212,9 @@ def animate(
         raise OutputError(f"a film of {size[0]} x {size[1]} pixels is too small; at least 16 x 16 are needed")
     if kind == ".gif":
         fps = 1000 / _gif_delay(fps)
-    times, rows = np.asarray(t, float), np.asarray(q, float)
-    if rows.ndim != 2 or rows.shape != (len(times), chain.nq) or len(times) < 2:
-        raise OutputError(
-            f"positions have shape {rows.shape}, but there are {len(times)} time stamps with {chain.nq} positions each"
-        )
+    times, rows = _samples(chain, t, q)
+    if len(times) < 2:
+        raise OutputError(f"a film needs at least two samples, but this motion has {len(times)}")
     if not (np.isfinite(times).all() and np.isfinite(rows).all() and (np.diff(times) > 0).all()):
         raise OutputError("times and positions must be finite, and times must increase")
     count = max(2, round((times[-1] - times[0]) / speed * fps) + 1)
@@ -253,7 +249,7 @@ def _pictures(
     axes.view_init(*direction)
     reach = [lines.reshape(-1, 3)]
     reach += [
-        part.vertices[::16] @ pose[part.link, :3, :3].T + pose[part.link, :3, 3]
+        placed((part.vertices[::16], part.faces), pose[part.link])[0]
         for part in bodies
         for pose in poses[:: max(1, len(poses) // 20)]
     ]
@@ -283,8 +279,8 @@ def _pictures(
             body.remove()
         drawn = []
         for part in bodies:
-            corners = part.vertices @ pose[part.link, :3, :3].T + pose[part.link, :3, 3]
-            body = Poly3DCollection(corners[part.faces], facecolor=part.colour[:3], alpha=0.35, linewidth=0, zorder=1)
+            corners, faces = placed((part.vertices, part.faces), pose[part.link])
+            body = Poly3DCollection(corners[faces], facecolor=part.colour[:3], alpha=0.35, linewidth=0, zorder=1)
             drawn.append(axes.add_collection3d(body))
         clock.set_text(f"{times[k] - times[0]:.2f} s")
         canvas.draw()
@@ -339,15 +335,12 @@ def _mp4(
 
 def _ffmpeg() -> str:
     """Path of ffmpeg, the program that writes MP4 files."""
-    found = shutil.which("ffmpeg")
-    if found is None:
-        try:
-            import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+    if found := shutil.which("ffmpeg"):
+        return found
+    try:
+        import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
 
-            found = imageio_ffmpeg.get_ffmpeg_exe()
-        except (ImportError, RuntimeError):
-            raise OutputError(
-                "an .mp4 file needs ffmpeg, which is missing: install the system's ffmpeg, or pip install imageio-ffmpeg, "
-                "or write a .gif"
-            ) from None
-    return found
+        return imageio_ffmpeg.get_ffmpeg_exe()
+    except (ImportError, RuntimeError):
+        fault = "an .mp4 file needs ffmpeg, which is missing"
+        raise OutputError(fault, "install ffmpeg, or pip install imageio-ffmpeg, or write a .gif") from None

@@ -17,20 +17,19 @@ from scipy.sparse.csgraph import connected_components
 
 from ..errors import ModelError
 from ..io.shapes import Colour, Geometry, Surface, mesh_file, read_mesh
-from ..model.chain import Chain, coordinate_names, frame_index, layout, turning_joints
+from ..model.chain import Chain, coordinate_limits, coordinate_names, frame_index, layout, turning_joints
 from ..model.configuration import difference, integrate, neutral_configuration
 from ..report.pictures import equivalent_ellipsoid, line_ends, link_poses, skeleton
-from ..trajectory.ik import coordinate_limits
 
 
 def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:
     """Name, entry of q, lower limit and upper limit of every coordinate that has a single entry in q and a nonzero range."""
     where, names = layout(chain), coordinate_names(chain)
-    limits, sliding = np.asarray(coordinate_limits(chain), float), sliding_coordinates(chain)
+    limits, sliding = coordinate_limits(chain), sliding_coordinates(chain)
     ranges = []
     for column, entry in zip(where.columns.tolist(), where.entries.tolist(), strict=True):
         free = 1.0 if sliding[column] else np.pi
-        low, high = limits[column]
+        low, high = limits["lower"][column], limits["upper"][column]
         low, high = low if np.isfinite(low) else min(-free, high - free), high
         high = high if np.isfinite(high) else max(free, low + free)
         if high > low:
@@ -225,7 +224,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
         for surface, own in surfaces:
             name = f"{shape.link}/{shape.kind} {len(parts)}"
             colour = shape.colour or own or _GREY
-            parts.append(Part(name, "shape", link, *_placed(surface, pose), colour))
+            parts.append(Part(name, "shape", link, *placed(surface, pose), colour))
     dressed = {part.link for part in parts}
     for i, name in enumerate(chain.link_names):
         solid = equivalent_ellipsoid(np.asarray(chain.inertia[i], float))
@@ -241,7 +240,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
         a, b, c = np.sqrt(np.maximum(squares, 0.0)).tolist()
         surface = ellipsoid((a, b, c))
         colour = (*_rgb(_LINKS[i % len(_LINKS)]), 0.85 if i not in dressed else 0.5)
-        parts.append(Part(f"{name}/inertia", "inertia", i, *_placed(surface, pose), colour, i not in dressed))
+        parts.append(Part(f"{name}/inertia", "inertia", i, *placed(surface, pose), colour, i not in dressed))
     return Scene(chain, tuple(parts), tuple(found))
 
 
@@ -273,7 +272,8 @@ def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
     return [((vertices * np.asarray(shape.size), faces[:, ::turn]), colour) for (vertices, faces), colour in found]
 
 
-def _placed(surface: Surface, pose: np.ndarray) -> Surface:
+def placed(surface: Surface, pose: np.ndarray) -> Surface:
+    """A surface in a frame with this pose."""
     vertices, faces = surface
     return vertices @ pose[:3, :3].T + pose[:3, 3], faces
 
