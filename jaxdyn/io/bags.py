@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import LogError
-from .tables import LOCKED, MAP, TOPIC, Table, in_memory, within
+from .tables import LOCK_THEM, Table, in_memory, log_error, within
 
 FIELDS = {"q": "position", "qd": "velocity", "tau": "effort"}
 _NANO = 1e-9
@@ -161,22 +161,18 @@ def _sources(
     if joint_names is None:
         holding = [joints for joints in data.values() if any("q" in has for has in joints.values())] or [*data.values()]
         if len(holding) > 1:
-            raise LogError(
-                f"{path}: joint states are on several topics: {there}",
-                "Choose one with {topic}, or pass the robot's joint names as joints=",
-                **TOPIC,
-            )
+            remedy = "Choose one with {topic}, or pass the robot's joint names as joints="
+            raise log_error(f"{path}: joint states are on several topics: {there}", remedy)
         joint_names = list(holding[0])
         if not joint_names:
             raise LogError(f"{path}: the messages on {', '.join(data)} contain no joint names")
     missing = [name for name in joint_names if not any(name in joints for joints in data.values())]
     if missing:
-        raise LogError(
-            f"{path}: no joint states for {', '.join(missing)}; joints by topic: {there}",
-            "If the joint names differ from the robot's, list them in a column map: {columns} with joints = [..]. If these "
-            "joints do not move, load the model with them locked: {lock}",
-            **MAP,
-            **LOCKED,
+        remedy = (
+            "If joints have other names than the robot's, list them in a column map: {columns} with joints = [..]. "
+        )
+        raise log_error(
+            f"{path}: no joint states for {', '.join(missing)}; joints by topic: {there}", remedy + LOCK_THEM
         )
     holders = {
         (kind, name): [topic for topic, joints in data.items() if kind in joints.get(name, {})]
@@ -188,18 +184,16 @@ def _sources(
         if without:
             places = dict.fromkeys(topic for topic, joints in data.items() if any(name in joints for name in without))
             fault = f"topic {', '.join(places)}: the messages contain no {FIELDS[kind]} for {', '.join(without)}"
-            raise LogError(
-                f"{path}: {fault}; identification needs {'torques' if kind == 'tau' else 'positions'}",
-                "Record them (with a driver that publishes them), or choose another topic with {topic}",
-                **TOPIC,
-            )
+            fault += f"; identification needs {'torques' if kind == 'tau' else 'positions'}"
+            remedy = "Record them (with a driver that publishes them), or choose another topic with {topic}"
+            raise log_error(f"{path}: {fault}", remedy)
     complete = lambda kind: [t for t in data if all(t in holders[kind, name] for name in joint_names)]
     best = complete("q")
     if len(best) > 1:
         best = [topic for topic in best if topic in complete("tau")] or best
     if len(best) > 1:
         fault = f"{path}: topics {' and '.join(best)} each contain all joints"
-        raise LogError(fault, "choose one with {topic}", **TOPIC)
+        raise log_error(fault, "choose one with {topic}")
     source: dict[str, dict[str, str]] = {"q": {}}
     for name in joint_names:
         source["q"][name] = best[0] if best else _only(path, name, "q", holders["q", name])
@@ -223,7 +217,7 @@ def _only(path: pathlib.Path, name: str, kind: str, topics: Sequence[str]) -> st
     """The only topic that has a quantity of a joint."""
     if len(topics) > 1:
         fault = f"{FIELDS[kind]} of {name!r} is on several topics, {' and '.join(topics)}, none of which contains all joints"
-        raise LogError(f"{path}: {fault}", "record only one of them, or choose one with {topic}", **TOPIC)
+        raise log_error(f"{path}: {fault}", "record only one of them, or choose one with {topic}")
     return topics[0]
 
 
@@ -240,11 +234,10 @@ def _common(
     for (kind, name), x in times.items():
         steps = np.diff(x)
         if len(steps) == 0 or steps.min() <= 0:
-            raise LogError(
+            raise log_error(
                 f"{path}: topic {source[kind][name]}: the joints are in separate messages, and the stamps of {name!r} do not "
                 "increase: do two publishers send this joint, or were messages received out of order?",
                 "Choose a topic with {topic}",
-                **TOPIC,
             )
         keep &= within(t, x)
     if keep.sum() < 2:
@@ -331,10 +324,8 @@ def open_bag(
         if not os.path.exists(path):
             raise LogError(f"{path}: there is no such file")
         if path.is_dir() and not (path / "metadata.yaml").is_file():
-            raise LogError(
-                f"{path}: this folder does not contain the metadata.yaml of a ROS 2 bag; specify a bag file inside it, or "
-                "create metadata.yaml with `ros2 bag reindex FOLDER`"
-            )
+            remedy = "specify a bag file inside it, or create metadata.yaml with `ros2 bag reindex FOLDER`"
+            raise LogError(f"{path}: this folder does not contain the metadata.yaml of a ROS 2 bag", remedy)
         with _opened(path) as bag:
             try:
                 topics = _topics(path, bag, topic)
@@ -354,10 +345,8 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
         from rosbags.rosbag2 import Reader as Reader2
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
-        raise LogError(
-            f"{path}: reading bags requires rosbags, which is not installed: pip install 'jaxdyn[bags]', or convert the bag "
-            "to .csv or .parquet"
-        ) from error
+        remedy = "pip install 'jaxdyn[bags]', or convert the bag to .csv or .parquet"
+        raise LogError(f"{path}: reading bags requires rosbags, which is not installed: {remedy}") from error
     # the message type is the same in all versions of ROS; other types in the bag are ignored
     first = path.suffix.lower() == ".bag"
     types = get_typestore(Stores.ROS1_NOETIC if first else Stores.LATEST)
@@ -387,20 +376,17 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
         if connection.msgtype in found:
             found[connection.msgtype].setdefault(connection.topic, []).append(connection)
     there = ", ".join(f"{name} ({kind})" for name, kind in sorted(kinds.items())) or "none (empty bag)"
+    there = f"topics in the bag: {there}"
     states, trajectories = found.values()
     if not (states or trajectories):
-        raise LogError(
-            f"{path}: no topic in the bag has joint states ({MESSAGE}) or joint trajectories; topics in the bag: {there}"
-        )
+        raise LogError(f"{path}: no topic in the bag has joint states ({MESSAGE}) or joint trajectories; {there}")
     if topic is None:
         return states or trajectories
     for name in (topic, f"/{topic}"):
         for some in (states, trajectories):
             if name in some:
                 return {name: some[name]}
-    raise LogError(
-        f"{path}: topic {topic!r} has neither joint states ({MESSAGE}) nor trajectories; topics in the bag: {there}"
-    )
+    raise LogError(f"{path}: topic {topic!r} has neither joint states ({MESSAGE}) nor trajectories; {there}")
 
 
 def _connections(bag: _Bag) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LogError
-from .tables import IN_A_MAP, LOCKED, MAP, NO_TIME, BadCell, Table, TextForm
+from .tables import IN_A_MAP, LOCK_THEM, NO_TIME, BadCell, Table, TextForm, log_error
 
 ALIASES = {
     "t": ("t", "time", "timestamp", "stamp", "datetime", "__time", "__index_level_0__"),
@@ -53,7 +53,7 @@ def find_columns(
         lacking = "" if "tau" in kinds or "i" in kinds else "torques (or currents) of some joints are missing"
         if lacking := lacking if len(clock) == 1 else f"{len(clock)} columns of time":
             fault = f"positions are called by joint, such as {kinds['q'][0]!r}, but {lacking}; {_listed(names)}"
-            raise LogError(f"{path}: {fault}", IN_A_MAP, **MAP)
+            raise log_error(f"{path}: {fault}", IN_A_MAP)
         kinds = {"t": clock, **kinds}
         used = {name for some in kinds.values() for name in some}
         return kinds, [name for name in names if name and name not in used], []
@@ -78,12 +78,9 @@ def find_columns(
     if "tau" not in kinds and "i" not in kinds:
         missing.append("tau (or currents i)")
     if missing:
-        raise LogError(
-            f"{path}: missing columns: {', '.join(missing)}; {_listed(names)}. "
-            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn",
-            IN_A_MAP,
-            **MAP,
-        )
+        expected = "t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn"
+        fault = f"missing columns: {', '.join(missing)}; {_listed(names)}. Expected: {expected}"
+        raise log_error(f"{path}: {fault}", IN_A_MAP)
     notes = ["joints are numbered from 0 in the file: q0 is joint 1"] if first == 0 else []
     if motor:
         notes.append(f"columns {', '.join(motor)} are motor-side: convert them to joint values with motor_to_joint")
@@ -137,11 +134,8 @@ def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str
         w1, j1, j2, w2, w3, j3 = (part and part.lower() for part in match.groups())
         key = _WORDS[w1 or w2 or w3], by_name[j1 or j2 or j3]
         if key in found:
-            raise LogError(
-                f"{path}: columns {found[key]!r} and {name!r} both look like {key[0]} of joint {key[1]!r}",
-                "Name the right ones in a column map (docs/logs.md): {columns}",
-                **MAP,
-            )
+            fault = f"columns {found[key]!r} and {name!r} both look like {key[0]} of joint {key[1]!r}"
+            raise log_error(f"{path}: {fault}", "Name the right ones in a column map (docs/logs.md): {columns}")
         found[key] = name
     if not any(kind == "q" for kind, _ in found):
         found |= {("q", joint): joint for joint in joints if joint in names}
@@ -150,8 +144,7 @@ def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str
         return {}
     if missing:
         fault = f"{path}: no columns contain the positions of {', '.join(missing)}; {_listed(names)}"
-        remedy = f"{IN_A_MAP}. If these joints do not move, load the model with them locked: {{lock}}"
-        raise LogError(fault, remedy, **MAP, **LOCKED)
+        raise log_error(fault, f"{IN_A_MAP}. {LOCK_THEM}")
     kinds = list(dict.fromkeys(kind for kind, _ in found))
     return {kind: [found[kind, j] for j in joints] for kind in kinds if all((kind, j) in found for j in joints)}
 
@@ -280,9 +273,8 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
         blocks["temperature"] = np.tile(wide, blocks["q"].shape[1])
     for kind in blocks:
         if kind != "t" and blocks[kind].shape[1] != blocks["q"].shape[1]:
-            raise LogError(
-                f"{path}: {blocks['q'].shape[1]} joints have positions, but {blocks[kind].shape[1]} have {kind}"
-            )
+            found, n = blocks[kind].shape[1], blocks["q"].shape[1]
+            raise LogError(f"{path}: {n} joints have positions, but {found} have {kind}")
     return blocks
 
 

@@ -40,9 +40,7 @@ from .files import write_whole
 from .tables import (
     GAP,
     IN_A_MAP,
-    LOCKED,
-    MAP,
-    SELECTED,
+    LOCK_THEM,
     STILL,
     TEXT_SUFFIXES,
     BadCell,
@@ -52,6 +50,7 @@ from .tables import (
     checked_suffix,
     find_bad_rows,
     jumps,
+    log_error,
     looks_like_degrees,
     open_table,
     repeated_note,
@@ -83,9 +82,8 @@ def open_log(
     """Open the files of one run as one table, with columns assigned by the column map `given`, if any."""
     bags = [is_bag(path) for path in paths]
     if any(bags) and not all(bags):
-        raise LogError(
-            f"{paths[bags.index(True)]}: this is a bag, but {paths[bags.index(False)]} is not; convert one of the two"
-        )
+        bag, other = (paths[bags.index(kind)] for kind in (True, False))
+        raise LogError(f"{bag}: this is a bag, but {other} is not; convert one of the two")
     if all(bags):
         names = joint_names if given is None or given.joints is None else given.joints
         table = open_bag(paths, names, topic or (given.topic if given else None), efforts=torques)
@@ -193,11 +191,16 @@ def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
         return str(named)
     found = clock_columns(table.names)
     if len(found) != 1:
-        raise LogError(
-            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs exactly one, "
-            f"because files are joined by time; the columns are {', '.join(table.names[:40])}"
-        )
+        reason = "each file of a run needs exactly one, because files are joined by time"
+        raise LogError(f"{path}: {len(found)} columns {_CALLED}; {reason}; {_there(table)}")
     return found[0]
+
+
+_CALLED = "are called t, time, timestamp or stamp"
+
+
+def _there(table: Table) -> str:
+    return f"the columns are {', '.join(filter(None, table.names[:40]))}"
 
 
 def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
@@ -250,10 +253,8 @@ class Log:
         for name in ("q", "qd", "tau", "temperature"):
             x = getattr(self, name)
             if x is not None and (np.shape(x) != shape or len(shape) != 2):
-                raise LogError(
-                    f"{self.source}: {name} has shape {np.shape(x)}, but t has shape {np.shape(self.t)}",
-                    "pass one row per time stamp, and one column per joint, in all arrays",
-                )
+                fault = f"{self.source}: {name} has shape {np.shape(x)}, but t has shape {np.shape(self.t)}"
+                raise LogError(fault, "pass one row per time stamp, and one column per joint, in all arrays")
 
     @property
     def n(self) -> int:
@@ -378,7 +379,7 @@ def read_log(
         _refuse_rows(path, report, on_bad_rows, len(bad) > len(t) / 10)
         keep[bad] = False
         notes.append(f"{report}; dropped: {_ranges(at[np.sort(bad)] + first + 1)}")
-    _refuse_jumps(path, blocks["q"], keep, labels, place, ", or select rows without jumps with {rows}", **SELECTED)
+    _refuse_jumps(path, blocks["q"], keep, labels, place, ", or select rows without jumps with {rows}")
     if keep.sum() < MINIMUM_ROWS:
         raise LogError(f"{path}: {keep.sum()} samples are too few; at least {MINIMUM_ROWS} are needed")
     kept = np.flatnonzero(keep)
@@ -407,10 +408,8 @@ def _check_count(path: pathlib.Path, positions: Sequence[str], n: int, wanted: i
         return
     fault = f"{path}: the log has {n} joints, but the robot has {wanted}; the positions are {', '.join(positions)}"
     if n < wanted:
-        raise LogError(fault, "Load the model with the missing joints locked: {lock}", **LOCKED)
-    raise LogError(
-        fault, "List only the columns of the robot's joints in a column map (docs/logs.md): {columns}", **MAP
-    )
+        raise log_error(fault, "Load the model with the missing joints locked: {lock}")
+    raise log_error(fault, "List only the columns of the robot's joints in a column map (docs/logs.md): {columns}")
 
 
 def _selected(
@@ -525,21 +524,16 @@ def check_log(
                 log.q[:, joint], limits[joint], speed[:, joint], float(fastest[joint]), float(scale[joint])
             )
             if reason:
-                raise LogError(
-                    f"{log.source}: the values of {name} look like degrees (or millimetres), not radians (metres): {reason}",
-                    "Convert the log, or pass {units_checked} if the values are correct (a multi-turn joint)",
-                    units_checked="True to read_log",
-                )
+                fault = f"the values of {name} look like degrees (or millimetres), not radians (metres): {reason}"
+                remedy = "Convert the log, or pass {units_checked} if the values are correct (a multi-turn joint)"
+                raise log_error(f"{log.source}: {fault}", remedy)
     for joint, name in enumerate(names):
         q, (low, high) = log.q[:, joint], limits[joint]
         if np.ptp(q) < STILL:
             text = f"{name} does not move (it spans {np.ptp(q):.2g})"
             if not allow_still:
-                raise LogError(
-                    f"{log.source}: {text}, so its friction and most of its inertia cannot be identified",
-                    "log a run in which it moves, or pass {allow_still}",
-                    allow_still="True",
-                )
+                fault = f"{log.source}: {text}, so its friction and most of its inertia cannot be identified"
+                raise log_error(fault, "log a run in which it moves, or pass {allow_still}")
             notes.append(text)
         beyond = np.maximum(low - q, q - high)
         if beyond.max() > 0.1:
@@ -579,10 +573,10 @@ def _bad_rows(
 def _refuse_rows(path: pathlib.Path, counted: str, on_bad_rows: str, too_many: bool) -> None:
     if too_many:
         remedy = "repair the file, or select the rows to read with {rows}"
-        raise LogError(f"{path}: {counted}. This is more than a tenth, too many to drop", remedy, **SELECTED)
+        raise log_error(f"{path}: {counted}. This is more than a tenth, too many to drop", remedy)
     if on_bad_rows == "raise":
         remedy = "Repair the file, drop these rows with {on_bad_rows}, or select the rows to read with {rows}"
-        raise LogError(f"{path}: {counted}", remedy, on_bad_rows="'drop'", **SELECTED)
+        raise log_error(f"{path}: {counted}", remedy)
 
 
 def _ranges(numbers: np.ndarray) -> str:
@@ -599,24 +593,21 @@ def _refuse_jumps(
     labels: Sequence[str],
     place: Callable[[int], str],
     otherwise: str = "",
-    **arguments: str,
 ) -> None:
     found = jumps(q, keep)
     if found:
         joint, row = min(found, key=lambda pair: pair[1])
         where = f"first at {place(row)}, column {labels[joint]!r}, which reaches {q[row, joint]:.6g} in one step"
         remedy = "Unwrap angles that jump by a full turn (numpy.unwrap)"
-        raise LogError(f"{path}: {len(found)} jumps in position, {where}", remedy + otherwise, **arguments)
+        raise log_error(f"{path}: {len(found)} jumps in position, {where}", remedy + otherwise)
 
 
 def check_time(path: pathlib.Path, t: np.ndarray, place: Callable[[int], str]) -> list[str]:
     steps = np.diff(t)
     median = float(np.median(steps))
     if median > 0.5:
-        raise LogError(
-            f"{path}: the median time step is {median:.6g} s, too long for a robot log; "
-            "is the time in milliseconds or smaller units? Convert it to seconds"
-        )
+        remedy = "is the time in milliseconds or smaller units? Convert it to seconds"
+        raise LogError(f"{path}: the median time step is {median:.6g} s, too long for a robot log; {remedy}")
     longest = int(np.argmax(steps))
     gaps = len(segments(t)) - 1
     if gaps == 0:
@@ -633,11 +624,8 @@ def _torques(
     n = blocks["q"].shape[1]
     if gains is None:
         if "i" in blocks:
-            raise LogError(
-                f"{path}: the log has motor currents, not torques",
-                "specify {gains}, one per joint [N m/A], for tau = gain x current",
-                gains="[..]",
-            )
+            remedy = "specify {gains}, one per joint [N m/A], for tau = gain x current"
+            raise log_error(f"{path}: the log has motor currents, not torques", remedy)
         return blocks["tau"]
     factors = np.asarray(gains, dtype=np.float64)
     if factors.shape != (n,) or not np.isfinite(factors).all() or (factors == 0).any():
@@ -649,9 +637,8 @@ def _torques(
 
 def _check_variance(path: pathlib.Path, q: np.ndarray, tau: np.ndarray, kinds: dict[str, list[str]]) -> list[str]:
     if (np.ptp(q, axis=0) == 0).all():
-        raise LogError(
-            f"{path}: positions are constant ({', '.join(kinds['q'])}): nothing can be identified from a robot at rest"
-        )
+        reason = "nothing can be identified from a robot at rest"
+        raise LogError(f"{path}: positions are constant ({', '.join(kinds['q'])}): {reason}")
     silent = np.ptp(tau, axis=0) == 0
     names = labels_of(kinds["tau" if "tau" in kinds else "i"], tau)
     if silent.all():
@@ -706,10 +693,8 @@ def read_log_chunks(
             t, q, labels = blocks["t"][:, 0], blocks["q"], _labels(kinds, blocks)
             place = lambda row, at=at: f"row {at + row + 1}"
             if found := find_bad_rows(t, _values(blocks), labels, n):
-                _, report = _bad_rows(found[:1], (), place)
-                raise LogError(
-                    f"{path}: unusable rows among rows {at + 1} to {at + len(t)}: {report}", "repair the file"
-                )
+                where = f"unusable rows among rows {at + 1} to {at + len(t)}"
+                raise LogError(f"{path}: {where}: {_bad_rows(found[:1], (), place)[1]}", "repair the file")
             if len(last) and t[0] <= last[0, 0]:
                 raise LogError(f"{path}: time does not increase at {place(0)}: {t[0]:.9g} s follows {last[0, 0]:.9g} s")
             _refuse_jumps(path, q, np.ones(len(t), bool), labels, place)
@@ -806,29 +791,16 @@ def _motion_columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[lis
         named = named_columns(path, table.names, coordinate_names(chain))
         positions, torques = named.get("q", []), torques or named.get("tau", [])
     if not torques and (others := _named(table.names, "tau")[1]):
-        raise LogError(
-            f"{path}: the torque columns are {', '.join(others.values())}, but this robot needs {chain.nv}; complete or "
-            "remove them",
-            "If joints are missing because they do not move, load the model with them locked: {lock}",
-            **LOCKED,
-        )
-    there = f"the columns are {', '.join(filter(None, table.names[:40]))}"
+        fault = f"the torque columns are {', '.join(others.values())}, but this robot needs {chain.nv}"
+        raise log_error(f"{path}: {fault}; complete or remove them", LOCK_THEM)
     if len(time) != 1:
-        raise LogError(
-            f"{path}: {len(time)} columns are called t, time, timestamp or stamp; one is needed; {there}",
-            "Specify it in a column map (docs/logs.md): {columns}",
-            **MAP,
-        )
+        fault = f"{len(time)} columns {_CALLED}; one is needed; {_there(table)}"
+        raise log_error(f"{path}: {fault}", "Specify it in a column map (docs/logs.md): {columns}")
     if not positions:
         names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
-        raise LogError(
-            f"{path}: the columns do not match the {chain.nq} positions of this robot, which must be called {names}q1 .. "
-            f"q{chain.nq}; "
-            f"{there}",
-            f"{IN_A_MAP}. If joints are missing because they do not move, load the model with them locked: {{lock}}",
-            **MAP,
-            **LOCKED,
-        )
+        called = f"which must be called {names}q1 .. q{chain.nq}"
+        fault = f"the columns do not match the {chain.nq} positions of this robot, {called}; {_there(table)}"
+        raise log_error(f"{path}: {fault}", f"{IN_A_MAP}. {LOCK_THEM}")
     return time, positions, torques
 
 
@@ -871,6 +843,5 @@ def _check_motion(path: pathlib.Path, place: Callable[[int], str], t: np.ndarray
         raise LogError(f"{path}: {place(int(lost[0]))} contains a time or position that is not finite")
     back = np.flatnonzero(np.diff(t) <= 0)
     if len(back):
-        raise LogError(
-            f"{path}: time does not increase at {place(int(back[0]) + 1)}; sort the rows, and keep one row per time stamp"
-        )
+        where = place(int(back[0]) + 1)
+        raise LogError(f"{path}: time does not increase at {where}", "sort the rows, and keep one row per time stamp")

@@ -21,14 +21,19 @@ from jaxtyping import Bool, Float, Int
 
 from ..errors import LogError
 
-# remedies of many messages, and how they spell the arguments that they recommend
+# remedies of many messages
 IN_A_MAP = "If the columns have other names, list them in a column map (docs/logs.md): {columns}"
-MAP = {"columns": "'map.toml'"}
-LOCKED = {"lock": "{'JOINT': POSITION, ..}"}
-SELECTED = {"rows": "(first, last)"}
-TOPIC = {"topic": "'/name'"}
+LOCK_THEM = "If joints are missing because they do not move, load the model with them locked: {lock}"
+# arguments that remedies recommend, with examples of their values
+_EXAMPLES = {"columns": "'map.toml'", "lock": "{'JOINT': POSITION, ..}", "rows": "(first, last)", "topic": "'/name'"}
+_EXAMPLES |= {"gains": "[..]", "on_bad_rows": "'drop'", "units_checked": "True to read_log", "allow_still": "True"}
 STILL = 1e-3  # minimum span of a moving joint [rad or m]; minimum RMS speed to estimate a velocity scale [rad/s or m/s]
 LARGE = 4 * np.pi  # positions above this are suspicious, unless the joint's limits allow them [rad]
+
+
+def log_error(fault: str, remedy: str) -> LogError:
+    """A `LogError` whose remedy names arguments as {name}, which are shown with examples of their values."""
+    return LogError(fault, remedy, **{name: x for name, x in _EXAMPLES.items() if f"{{{name}}}" in remedy})
 
 
 def smooth_speed(t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
@@ -307,10 +312,8 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
     try:
         return text_table(path, raw.decode("utf-16") if wide else raw.decode("utf-8-sig", errors="replace"), form)
     except UnicodeDecodeError as error:
-        raise LogError(
-            f"{path}: the file begins with the byte-order mark of UTF-16, but cannot be decoded as UTF-16: {error}; was it "
-            "truncated?"
-        ) from None
+        fault = "the file begins with the byte-order mark of UTF-16, but cannot be decoded"
+        raise LogError(f"{path}: {fault}: {error}; was it truncated?") from None
 
 
 def text_parts(path: pathlib.Path, rows: int) -> Generator[Table]:
@@ -354,11 +357,10 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
         comment = lines[comments[-1]].lstrip().lstrip("#") if comments else ""
         names = _cells(comment.strip(), delimiter)
         if len(names) != len(_cells(lines[first], delimiter)) or any(_is_number(name) for name in names):
-            raise LogError(
-                f"{path}: line {first + 1} contains numbers instead of the header; "
-                "add a first line with column names, such as t,q1,q2,tau1,tau2",
-                "or give the columns by number in a column map (docs/logs.md): {columns}",
-                **MAP,
+            raise log_error(
+                f"{path}: line {first + 1} contains numbers instead of the header",
+                "add a first line with column names, such as t,q1,q2,tau1,tau2, or give the columns by number in a column map "
+                "(docs/logs.md): {columns}",
             )
         notes = (f"column names taken from the comment in line {comments[-1] + 1}",)
     else:
@@ -480,9 +482,8 @@ def _npz_parts(path: pathlib.Path, wanted: Sequence[str], rows: int) -> Generato
             read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
             shape, by_columns, dtype = read(member)
             if by_columns and len(shape) > 1:
-                raise LogError(
-                    f"{path}: {name!r} is stored in column-major order: save numpy.ascontiguousarray({name}) instead"
-                )
+                remedy = f"save numpy.ascontiguousarray({name})"
+                raise LogError(f"{path}: {name!r} is stored in column-major order", remedy)
             if dtype.hasobject or not shape:
                 raise LogError(f"{path}: array {name!r} of shape {shape} contains {dtype}, not columns of numbers")
             shapes[name] = shape, dtype
@@ -502,10 +503,8 @@ def _parquet(path: pathlib.Path) -> Iterator[Any]:
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError as error:
-        raise LogError(
-            f"{path}: reading Parquet requires pyarrow, which is not installed: pip install 'jaxdyn[parquet]', "
-            "or save the log as .csv or .npz"
-        ) from error
+        remedy = "pip install 'jaxdyn[parquet]', or save the log as .csv or .npz"
+        raise LogError(f"{path}: reading Parquet requires pyarrow, which is not installed: {remedy}") from error
     try:
         yield parquet
     except LogError:
