@@ -41,6 +41,7 @@ from .energy import (
     kinetic_energy as kinetic_energy,
     lagrangian as lagrangian,
     momentum_drift as momentum_drift,
+    passivity_integral as passivity_integral,
     potential_energy as potential_energy,
     total_energy as total_energy,
 )
@@ -64,16 +65,13 @@ from .newton_euler import (
     coriolis_force as coriolis_force,
     gravity_force as gravity_force,
     inverse_dynamics as inverse_dynamics,
+    passivity_inverse_dynamics as passivity_inverse_dynamics,
 )
 from .operational_space_dynamics import (
     dynamically_consistent_inverse as dynamically_consistent_inverse,
     operational_space as operational_space,
     operational_space_bias as operational_space_bias,
     operational_space_inertia as operational_space_inertia,
-)
-from .passivity import (
-    passivity_integral as passivity_integral,
-    passivity_inverse_dynamics as passivity_inverse_dynamics,
 )
 from .regressors import (
     drive_regressor as drive_regressor,

@@ -1,4 +1,4 @@
-"""Energies, and the Euler-Lagrange and Hamilton's equations, which are derived from them."""
+"""Energies, the work done on a robot, and the Euler-Lagrange and Hamilton's equations, which are derived from them."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity
 from ..model.compiled import compiled
-from ..model.configuration import place
+from ..model.configuration import difference, place
 from ..spatial.components import dot, zeros
 from .centroidal import first_moment
 from .composite_body import carried_wrench, mass_matrix_solve
@@ -128,3 +128,21 @@ def momentum_drift(chain: Chain, q: Position, qd: Velocity) -> Force:
     if chain.topology.has_curved_joints:  # p = A^T dK/d(dx/dt), whose armature part does not depend on x
         slope = slope - rate_matrix(chain, qd).T @ generalised_force(chain, momenta)
     return slope - spring_force(chain, q)
+
+
+@compiled
+def passivity_integral(
+    chain: Chain, q: Float[Array, "times nq"], tau: Float[Array, "steps nv"]
+) -> Float[Array, " times"]:
+    """Work int_0^t qd^T tau dt done on a robot up to the time t of each row of q; the first entry is 0 [J].
+
+    The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in
+    `rollout`. The sum is exact for ordinary joints, and second-order accurate in the time step for quaternion joints.
+    If torques are sampled at the rows of q, pass the means of neighbouring samples.
+
+    Without friction, the work equals E(t) - E(0) with E = `total_energy`; with friction, it is larger. It is therefore
+    never less than min E - E(0), so the robot is passive (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5).
+    """
+    moved = jax.vmap(lambda here, there: difference(chain, here, there))(q[:-1], q[1:])
+    work = jnp.cumsum((moved * tau).sum(1))
+    return jnp.concatenate([jnp.zeros_like(work[:1]), work])

@@ -4,6 +4,10 @@ The recursion is that of `rnea`, with every component of a vector as a separate 
 acceleration of each frame's origin in place of the spatial acceleration. Its derivative rule is in `derivatives`.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -18,10 +22,11 @@ from .coordinates import (
     joint_accelerations,
     joint_rates,
     link_wrenches,
+    rate_matrix,
     rotor_torques,
 )
 from .engine.kernel import defined_by
-from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch
+from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch, with_lanes
 from .engine.sweep import Link, inward, outward
 
 
@@ -87,6 +92,45 @@ def bias_force(
 ) -> Force:
     """Torques at zero acceleration, or nonlinear effects, O(n): inverse_dynamics(chain, q, qd, 0, ...) [N m or N]."""
     return inverse_dynamics(chain, q, qd, jnp.zeros_like(qd), external_wrenches, wrench_by_tip)
+
+
+@compiled
+def passivity_inverse_dynamics(
+    chain: Chain, q: Position, qd: Velocity, qd_ref: Velocity, qdd_ref: Acceleration
+) -> Force:
+    """Torques tau = M(q) qdd_ref + C(q, qd) qd_ref + g(q), O(n) (Slotine & Li 1987) [N m or N].
+
+    With C = `coriolis_matrix`, C(q, qd) qd_ref is half the derivative of C(q, qd) qd along qd_ref; dM/dt - 2 C is
+    skew-symmetric. For qd_ref = qd, the result equals that of `inverse_dynamics`. A common choice is qd_ref = qd_d -
+    lambda (q - q_d). For quaternion joints, qdd_ref is the time derivative of the body components of qd_ref.
+    """
+    links, x = place(chain, q)
+    torques = _link_reference_torques(links, x, *reference_motion(chain, links, qd, qd_ref, qdd_ref))
+    spins = joint_rates(chain, qdd_ref)
+    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+
+
+def reference_motion(chain: Chain, links: Chain, qd: Array, qd_ref: Array, qdd_ref: Array) -> tuple[Array, ...]:
+    """Rates, reference rates and reference accelerations of the links' joints, and gravity, for `by_reference`."""
+    if chain.topology.has_curved_joints:
+        qdd_ref = qdd_ref - rate_matrix(chain, qd) @ qd_ref
+    return joint_rates(chain, qd), joint_rates(chain, qd_ref), joint_rates(chain, qdd_ref), base_gravity(links)
+
+
+def by_reference(terms: Callable[[Array, Array, Array], Any], rates, references, accelerations, gravity) -> Any:
+    """From M a + C(q, v) v + g as a function of (v, a, gravity): C(q, v) v, and the terms M a_ref + C(q, v) v_ref + g."""
+    rates, references = with_lanes(rates, 1), with_lanes(references, 1)  # only one of them may have lanes
+    point = rates, jnp.zeros_like(accelerations), jnp.zeros_like(gravity)
+    return jax.jvp(terms, point, (references / 2, accelerations, gravity))
+
+
+@by_batch
+def _link_reference_torques(
+    chain: Chain, x: PerLink, rates: PerLink, references: PerLink, accelerations: PerLink, gravity: BaseGravity
+) -> PerLink:
+    """The torques due to the rigid links of a chain with ordinary joints."""
+    torques = lambda qd, qdd, gravity: newton_euler(chain, x, qd, qdd, gravity, None)
+    return by_reference(torques, rates, references, accelerations, gravity)[1]
 
 
 @defined_by(rnea.newton_euler)

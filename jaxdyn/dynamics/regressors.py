@@ -5,6 +5,7 @@ chain's own inertial parameters, and exclude armature and rotors, which have reg
 and springs.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -24,8 +25,7 @@ from .engine.kernel import defined_by
 from .engine.lanes import BaseGravity, PerLink, by_batch
 from .engine.matrices import entries_size, over_pairs, pairs_of, spread
 from .engine.sweep import Link, carry_twist, outward, start_pose, walk
-from .newton_euler import accelerate
-from .passivity import by_reference, reference_motion
+from .newton_euler import accelerate, by_reference, reference_motion
 
 
 @compiled
@@ -108,41 +108,56 @@ def carried_regressor(
 
 
 def _motion(chain: Chain, x, rates, accelerations, gravity):
-    """Poses and motion of all links, and screws and origins of all joints."""
-
-    def out(parent, link: Link, x):
-        world, motion = parent
-        motion = accelerate(motion, link, *x)
-        r, p = walk(world, link)
-        w = rotate(r, link.screw[:3])
-        return ((r, p), motion), ((r, p), (w, rotate(r, link.screw[3:])), motion)
-
+    """Poses and motion (w, dw, a) of all links, and screws and origins of all joints."""
     zero = zeros(3, (x, rates, accelerations, gravity))
-    up = sub(zero, unstack(gravity))
-    start = (start_pose(chain, x), (zero, zero, up))
-    (r, p), screws, motion = outward(chain, x, out, start, (rates, accelerations))
+    still = (zero, zero, sub(zero, unstack(gravity)))
+    return _placed(chain, x, lambda parent, link, i: accelerate(parent, link, *i), still, (rates, accelerations))
+
+
+def _placed(chain: Chain, x, step, still, inputs):
+    """As `_motion`, for a motion with step(that of the parent, link, inputs), which is `still` at the base."""
+
+    def out(parent, link: Link, i):
+        motion = step(parent[1], link, i)
+        r, p = walk(parent[0], link)
+        return ((r, p), motion), ((r, p), (rotate(r, link.screw[:3]), rotate(r, link.screw[3:])), motion)
+
+    (r, p), screws, motion = outward(chain, x, out, (start_pose(chain, x), still), inputs)
     return (r, p, motion), (screws, p)
+
+
+def _twist_in_link(r, p, of_joint):
+    """Twist (w, v) of a link at unit rate of a joint that carries it, in the link's frame."""
+    (w, v), at = of_joint
+    return unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
 
 
 def _coefficients(of_links, of_joint):
     """The ten coefficients of the links' parameters in the torque of a joint that carries them."""
     r, p, motion = of_links
-    (w, v), at = of_joint
-    spin, velocity = unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
-    return power_coefficients(spin, velocity, *motion)
+    return power_coefficients(*_twist_in_link(r, p, of_joint), *motion)
 
 
 def power_coefficients(spin, velocity, w, dw, a):
     """Coefficients of the ten parameters in spin . n + velocity . f, the power of a body's wrench (n, f) on a twist.
 
-    With f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, they are velocity . a for m; velocity x dw + w x
-    (w x velocity) + a x spin for h; and those of spin . I dw + (spin x w) . I w for I.
+    With f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, they are those of `product_coefficients`, plus
+    w x (w x velocity) for h, and those of (spin x w) . I w.
     """
-    by_h = add(cross(velocity, dw), cross(w, cross(w, velocity)), cross(a, spin))
-    u = cross(spin, w)
-    xx, yy, zz = (spin[i] * dw[i] + u[i] * w[i] for i in range(3))
-    xy, xz, yz = (spin[i] * dw[j] + spin[j] * dw[i] + u[i] * w[j] + u[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2)))
-    return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
+    mass, h, inertia = product_coefficients(spin, velocity, dw, a)
+    h = add(h, cross(w, cross(w, velocity)))
+    return mass, *h, *add(inertia, _inertia_coefficients(cross(spin, w), w))
+
+
+def product_coefficients(w, v, b, a):
+    """Coefficients of m, h and I in the product of the twist (w, v) and the momentum of a body with the twist (b, a)."""
+    return dot(v, a), add(cross(v, b), cross(a, w)), _inertia_coefficients(w, b)
+
+
+def _inertia_coefficients(a, b):
+    """Coefficients of the six entries of I in a . I b."""
+    mixed = lambda i, j: a[i] * b[j] + a[j] * b[i]
+    return a[0] * b[0], mixed(0, 1), a[1] * b[1], mixed(0, 2), mixed(1, 2), a[2] * b[2]
 
 
 DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
@@ -238,10 +253,16 @@ def kinetic_energy_regressor(chain: Chain, q: Position, qd: Velocity) -> Float[A
 
     A link has the energy m v^2 / 2 + h . (v x w) + w . I w / 2, with its twist (w, v) in the link frame and h = m c.
     """
-    _, (w, u) = _poses_and_twists(chain, q, qd)
-    xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
-    columns = [0.5 * dot(u, u), *cross(u, w), xx, w[0] * w[1], yy, w[0] * w[2], w[1] * w[2], zz]
-    return jnp.stack(columns, axis=1).reshape(-1)
+
+    def out(parent, link: Link, rate):
+        twist = carry_twist(parent, link, rate)
+        mass, h, inertia = product_coefficients(*twist, *twist)
+        return twist, (mass, *h, *inertia)
+
+    links, x = place(chain, q)
+    rates = joint_rates(chain, qd)
+    zero = zeros(3, (x, rates), (), (chain.rotation,))
+    return 0.5 * jnp.stack(outward(links, x, out, (zero, zero), rates), axis=1).reshape(-1)
 
 
 @compiled
@@ -269,8 +290,21 @@ def momentum_regressor(chain: Chain, q: Position, qd: Velocity) -> Float[Array, 
     to be identified without accelerations, as Gautier & Khalil (1988) do with energies.
     """
     links, x = place(chain, q)
-    zero, still = jnp.zeros_like(x), jnp.zeros_like(chain.gravity)
-    return _filled(chain, links, regressor_entries(links, x, zero, joint_rates(chain, qd), still))
+    return _filled(chain, links, _momentum_entries(links, x, joint_rates(chain, qd)))
+
+
+@by_batch(size=lambda chain: entries_size(chain, 10))
+def _momentum_entries(chain: Chain, x: PerLink, rates: PerLink) -> Float[Array, "entries *#lanes"]:
+    """Entries of the momentum regressor, as in `regressor_entries`."""
+    zero = zeros(3, (x, rates), (), (chain.rotation,))
+    of_links, of_joints = _placed(chain, x, carry_twist, (zero, zero), rates)
+
+    def entries(of_joint, of_link, same):
+        r, p, twist = of_link
+        mass, h, inertia = product_coefficients(*_twist_in_link(r, p, of_joint), *twist)
+        return ((mass, *h, *inertia),)
+
+    return over_pairs(pairs_of(chain.topology.parents), entries, of_joints, of_links)[0]
 
 
 @compiled
@@ -283,8 +317,24 @@ def passivity_regressor(
     For qd_ref = qd, Y_r equals regressor(chain, q, qd, qdd_ref).
     """
     links, x = place(chain, q)
-    entries = lambda *motion: regressor_entries(links, x, *motion)
-    return _filled(chain, links, by_reference(entries, *reference_motion(chain, links, qd, qd_ref, qdd_ref)))
+    entries = _reference_entries(links, x, *reference_motion(chain, links, qd, qd_ref, qdd_ref))
+    return _filled(chain, links, entries)
+
+
+@by_batch(size=lambda chain: entries_size(chain, 10))
+def _reference_entries(
+    chain: Chain, x: PerLink, rates: PerLink, references: PerLink, accelerations: PerLink, gravity: BaseGravity
+) -> Float[Array, "entries *#lanes"]:
+    """Entries of the Slotine-Li regressor, as in `regressor_entries`."""
+    moving = lambda *inputs: _motion(chain, x, *inputs)
+    ((r, p, motion), of_joints), ((_, _, change), _) = by_reference(moving, rates, references, accelerations, gravity)
+
+    def entries(of_joint, of_link, same):
+        r, p, motion, change = of_link
+        power = functools.partial(power_coefficients, *_twist_in_link(r, p, of_joint))
+        return (jax.jvp(power, motion, change)[1],)
+
+    return over_pairs(pairs_of(chain.topology.parents), entries, of_joints, (r, p, motion, change))[0]
 
 
 @compiled
@@ -321,17 +371,4 @@ def _link_products(
         base = (zero, zero), (zero, zero, sub(zero, unstack(gravity)))
         return jnp.stack(outward(chain, x, out, base, (s, qd, qdd)), axis=1)
 
-    return by_reference(products, rates, references, accelerations, gravity)
-
-
-def _poses_and_twists(chain: Chain, q: Array, qd: Array):
-    """Pose (R, p) of every link in the world and its twist in the link frame; each component is an array over links."""
-
-    def out(parent, link: Link, rate):
-        here = walk(parent[0], link), carry_twist(parent[1], link, rate)
-        return here, here
-
-    links, x = place(chain, q)
-    rates = joint_rates(chain, qd)
-    zero = zeros(3, (x, rates), (), (chain.rotation,))
-    return outward(links, x, out, (start_pose(links, x, rates), (zero, zero)), rates)
+    return by_reference(products, rates, references, accelerations, gravity)[1]
