@@ -22,7 +22,7 @@ from ..dynamics.composite_body import positive_inverse
 from ..dynamics.coordinates import joint_rates
 from ..dynamics.regressors import DRIVE_LEAVES
 from ..errors import ControlError
-from ..model.chain import Chain, with_leaves
+from ..model.chain import Acceleration, Chain, Force, Position, Velocity, with_leaves
 from ..model.configuration import difference
 from ..spatial.inertia import (
     check_consistent,
@@ -34,13 +34,12 @@ from ..spatial.inertia import (
     pseudo_inertia_factor,
     pseudo_inertia_gradient,
 )
-from .joint_space import Gain, JointReference, apply_gain, error_rate
+from .joint_space import Gain, JointReference, Scalar, apply_gain, error_rate
 
 Bodies = Float[Array, "links 10"]
 Memory = Float[Array, "links *memory"]
 Drives = Float[Array, "n terms"]
 Gains = float | Float[Array, "..."]
-Scalar = float | Float[Array, ""]
 
 # largest entry of a multiplicative step: a violent gradient changes an estimate by a factor of at most e^(1/4) in one step
 _LARGEST_STEP = 0.25
@@ -267,9 +266,7 @@ class DriveAdaptation(eqx.Module):
         """The chain with the given values of the adapted terms."""
         return with_leaves(chain, {DRIVE_LEAVES[term]: values[:, k] for k, term in enumerate(self.terms)})
 
-    def gradient(
-        self, chain: Chain, qd: Float[Array, " nv"], qdd_ref: Float[Array, " nv"], s: Float[Array, " nv"]
-    ) -> Drives:
+    def gradient(self, chain: Chain, qd: Velocity, qdd_ref: Acceleration, s: Velocity) -> Drives:
         """The gradient Y^T s: for each joint and term, the regressor's entry times the sliding velocity."""
         rates, along = joint_rates(chain, qd), joint_rates(chain, s)
         columns = {
@@ -380,9 +377,7 @@ class AdaptiveControl(eqx.Module):
             chain = eqx.tree_at(lambda c: c.inertia, chain, chain.inertia.at[self._rows(chain)].set(pi))
         return chain if self.drives is None else self.drives.estimate(chain, state.drives)
 
-    def sliding(
-        self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], reference: JointReference
-    ) -> Sliding:
+    def sliding(self, chain: Chain, q: Position, qd: Velocity, reference: JointReference) -> Sliding:
         """The sliding velocity, and the reference velocity and acceleration, in the state (q, qd).
 
         Returns:
@@ -395,14 +390,7 @@ class AdaptiveControl(eqx.Module):
         qd_ref = reference.qd + apply_gain("slope", self.slope, error)
         return Sliding(qd - qd_ref, qd_ref, reference.qdd + apply_gain("slope", self.slope, rate))
 
-    def torque(
-        self,
-        chain: Chain,
-        state: AdaptiveState,
-        q: Float[Array, " nq"],
-        qd: Float[Array, " nv"],
-        reference: JointReference,
-    ) -> Float[Array, " nv"]:
+    def torque(self, chain: Chain, state: AdaptiveState, q: Position, qd: Velocity, reference: JointReference) -> Force:
         """The control torque [N m or N], O(n)."""
         estimate = self.estimate(chain, state)
         s, qd_ref, qdd_ref = self.sliding(chain, q, qd, reference)
@@ -410,12 +398,7 @@ class AdaptiveControl(eqx.Module):
         return feedforward - apply_gain("damping", self.damping, s)
 
     def rate(
-        self,
-        chain: Chain,
-        state: AdaptiveState,
-        q: Float[Array, " nq"],
-        qd: Float[Array, " nv"],
-        reference: JointReference,
+        self, chain: Chain, state: AdaptiveState, q: Position, qd: Velocity, reference: JointReference
     ) -> AdaptiveState:
         """The time derivative of the adaptation state, O(n)."""
         rates = [
@@ -425,13 +408,7 @@ class AdaptiveControl(eqx.Module):
         return AdaptiveState(*rates, *map(jnp.zeros_like, state[2:]))
 
     def update(
-        self,
-        chain: Chain,
-        state: AdaptiveState,
-        q: Float[Array, " nq"],
-        qd: Float[Array, " nv"],
-        reference: JointReference,
-        dt: Scalar,
+        self, chain: Chain, state: AdaptiveState, q: Position, qd: Velocity, reference: JointReference, dt: Scalar
     ) -> AdaptiveState:
         """The adaptation state after a time step dt [s], given the measured q and qd; non-finite measurements are ignored."""
         gradients = self._gradients(chain, q, qd, reference)

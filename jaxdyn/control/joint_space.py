@@ -12,11 +12,12 @@ from jaxtyping import Array, Float
 
 from ..dynamics import gravity_force, inverse_dynamics, resistive_force, spring_force
 from ..errors import ControlError
-from ..model.chain import Chain
+from ..model.chain import Chain, Force, Position, Velocity
 from ..model.compiled import checked, compiled
 from ..model.configuration import difference, integrate
 
 Gain = float | Float[Array, "..."]
+Scalar = float | Float[Array, ""]
 
 
 class JointReference(NamedTuple):
@@ -42,7 +43,7 @@ class TaskReference(NamedTuple):
 
 
 @checked
-def hold_configuration(chain: Chain, q: Float[Array, " nq"]) -> JointReference:
+def hold_configuration(chain: Chain, q: Position) -> JointReference:
     """A reference that holds the joints at q [rad or m]."""
     still = jnp.zeros(chain.nv, q.dtype)
     return JointReference(q, still, still)
@@ -69,13 +70,7 @@ def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array,
     return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
 
 
-def error_rate(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    q_d: Float[Array, " nq"],
-    qd_d: Float[Array, " nv"],
-) -> Float[Array, " nv"]:
+def error_rate(chain: Chain, q: Position, qd: Velocity, q_d: Position, qd_d: Velocity) -> Velocity:
     """The time derivative of difference(chain, q, q_d); qd_d - qd for ordinary joints."""
     if not chain.topology.has_curved_joints:
         return qd_d - qd
@@ -85,9 +80,7 @@ def error_rate(
 
 
 @compiled
-def gravity_compensation(
-    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], damping: Gain = 0.0
-) -> Float[Array, " nv"]:
+def gravity_compensation(chain: Chain, q: Position, qd: Velocity, damping: Gain = 0.0) -> Force:
     """Gravity compensation with optional damping: tau = g(q) + k(q) - D qd [N m or N].
 
     The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies
@@ -99,14 +92,7 @@ def gravity_compensation(
 
 
 @compiled
-def pd_gravity_control(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    goal: Float[Array, " nq"],
-    kp: Gain,
-    kd: Gain,
-) -> Float[Array, " nv"]:
+def pd_gravity_control(chain: Chain, q: Position, qd: Velocity, goal: Position, kp: Gain, kd: Gain) -> Force:
     """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd qd [N m or N].
 
     Here e = difference(q, goal), Kp is in [N m/rad or N/m], and Kd in [N m s/rad or N s/m]. The function V = K(q, qd) +
@@ -124,12 +110,7 @@ class ErrorIntegral(NamedTuple):
     value: Float[Array, " nv"]
 
     def update(
-        self,
-        chain: Chain,
-        q: Float[Array, " nq"],
-        reference: JointReference,
-        dt: float | Float[Array, ""],
-        limit: Gain = float("inf"),
+        self, chain: Chain, q: Position, reference: JointReference, dt: Scalar, limit: Gain = float("inf")
     ) -> "ErrorIntegral":
         """The integral after a time step dt [s], clamped to +-limit [rad s or m s] to prevent windup."""
         value = self.value + dt * difference(chain, q, reference.q)
@@ -140,14 +121,14 @@ class ErrorIntegral(NamedTuple):
 @compiled
 def computed_torque(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     reference: JointReference,
     kp: Gain,
     kd: Gain,
     integral: ErrorIntegral | None = None,
     ki: Gain = 0.0,
-) -> Float[Array, " nv"]:
+) -> Force:
     """Computed-torque control [N m or N]: tau = M (qdd_d + Kd de/dt + Kp e + Ki int e) + C qd + g + k + f, O(n).
 
     The position error is e = difference(q, q_d). With an exact model, this error satisfies

@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 from .._jax_compat import Tracer
 from ..dynamics import friction_force, generalised_momentum, momentum_drift
 from ..errors import ControlError
-from ..model.chain import Chain
+from ..model.chain import Chain, Force, Position, Velocity
 from ..model.compiled import checked
-from .joint_space import Gain
+from .joint_space import Gain, Scalar
 
 
 class ObserverState(NamedTuple):
@@ -60,7 +60,7 @@ class MomentumObserver(eqx.Module):
     gain: Gain = 50.0
     threshold: Gain = float("inf")
 
-    def start(self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> ObserverState:
+    def start(self, chain: Chain, q: Position, qd: Velocity) -> ObserverState:
         """The state at the first sample, with zero residual.
 
         Raises:
@@ -70,13 +70,7 @@ class MomentumObserver(eqx.Module):
         return ObserverState(jnp.zeros_like(qd), generalised_momentum(chain, q, qd), _drift(chain, q, qd))
 
     def update(
-        self,
-        chain: Chain,
-        state: ObserverState,
-        q: Float[Array, " nq"],
-        qd: Float[Array, " nv"],
-        tau: Float[Array, " nv"],
-        dt: float | Float[Array, ""],
+        self, chain: Chain, state: ObserverState, q: Position, qd: Velocity, tau: Force, dt: Scalar
     ) -> ObserverState:
         """The state at the next sample (q, qd), a time dt [s] after the last one, with constant torques tau between them, O(n).
 
@@ -112,12 +106,10 @@ class MomentumObserver(eqx.Module):
 
 
 @checked
-def collision_threshold(
-    residuals: Float[Array, "samples nv"], margin: float | Float[Array, ""] = 1.5
-) -> Float[Array, " nv"]:
+def collision_threshold(residuals: Float[Array, "samples nv"], margin: Scalar = 1.5) -> Force:
     """Collision thresholds [N m or N]: `margin` times the largest |r| of each joint in collision-free runs."""
     return margin * jnp.abs(residuals).max(0)
 
 
-def _drift(chain: Chain, q: Array, qd: Array) -> Float[Array, " nv"]:
+def _drift(chain: Chain, q: Array, qd: Array) -> Force:
     return momentum_drift(chain, q, qd) - friction_force(chain, qd)

@@ -27,11 +27,11 @@ from ..dynamics import (
 )
 from ..dynamics.composite_body import inverse_of_mass_matrix
 from ..errors import ControlError
-from ..model.chain import Chain
+from ..model.chain import Chain, Force, Position, Velocity
 from ..model.compiled import checked, compiled
 from ..model.configuration import difference
 from ..spatial.so3 import rotation_log, rotation_log_rate
-from .joint_space import Gain, TaskReference, apply_gain, gravity_compensation
+from .joint_space import Gain, Scalar, TaskReference, apply_gain, gravity_compensation
 
 Task = Literal["pose", "position", "orientation"]
 # lower bound on the mean mobility of one half (angular or linear), relative to the other: a half that cannot move at all, such
@@ -77,12 +77,7 @@ def task_rows(task: str) -> slice:
 
 @compiled
 def task_space(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    frame: str | None = None,
-    task: Task = "pose",
-    threshold: float | Float[Array, ""] = 1e-2,
+    chain: Chain, q: Position, qd: Velocity, frame: str | None = None, task: Task = "pose", threshold: Scalar = 1e-2
 ) -> TaskSpace:
     """Jacobian, inertia and dynamically consistent inverse of a task, damped near singularities; O(n^3).
 
@@ -163,13 +158,7 @@ class TaskTorque(NamedTuple):
 
 
 def task_state(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
-    reference: TaskReference,
-    frame: str | None,
-    task: Task,
-    threshold: float | Float[Array, ""],
+    chain: Chain, q: Position, qd: Velocity, reference: TaskReference, frame: str | None, task: Task, threshold: Scalar
 ) -> TaskState:
     """State of a task, as required by all task-space controllers."""
     rows = task_rows(task)
@@ -179,9 +168,7 @@ def task_state(
     return TaskState(space, pose, error, reference.twist[rows] - space.jacobian @ qd, reference.acceleration[rows])
 
 
-def task_torque(
-    state: TaskState, wrench: Float[Array, " k"], rest: Float[Array, " nv"], posture: Float[Array, " nv"] | None
-) -> TaskTorque:
+def task_torque(state: TaskState, wrench: Float[Array, " k"], rest: Force, posture: Force | None) -> TaskTorque:
     """The torque J^T wrench + rest + (1 - J^T J_bar^T) posture, with the status of the task."""
     space = state.space
     if posture is not None:
@@ -195,15 +182,15 @@ def task_torque(
 @compiled
 def operational_space_control(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     reference: TaskReference,
     kp: Gain,
     kd: Gain,
-    posture: Float[Array, " nv"] | None = None,
+    posture: Force | None = None,
     frame: str | None = None,
     task: Task = "pose",
-    threshold: float | Float[Array, ""] = 1e-2,
+    threshold: Scalar = 1e-2,
 ) -> TaskTorque:
     """Operational-space control (Khatib 1987), O(n^3).
 
@@ -233,9 +220,7 @@ def operational_space_control(
 
 
 @compiled
-def posture_torque(
-    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], rest: Float[Array, " nq"], kp: Gain, kd: Gain
-) -> Float[Array, " nv"]:
+def posture_torque(chain: Chain, q: Position, qd: Velocity, rest: Position, kp: Gain, kd: Gain) -> Force:
     """The posture torque tau_0 = M (Kp difference(q, rest) - Kd qd) [N m or N], which pulls the joints towards a posture.
 
     Task-space controllers project this torque into the null space of the task. Kp is in [1/s^2], and Kd in [1/s].
@@ -280,15 +265,15 @@ def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: 
 @compiled
 def stiffness_control(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     goal: Float[Array, "4 4"],
     stiffness: Gain,
     damping: Gain,
     joint_damping: Gain = 0.0,
     frame: str | None = None,
     task: Task = "pose",
-) -> Float[Array, " nv"]:
+) -> Force:
     """Stiffness control about a fixed goal (Salisbury 1980): tau = J^T (F_spring - D V) + g + k - D_q qd [N m or N], O(n).
 
     Let E be the kinetic energy of the robot plus the energy of the task spring. With the twist V of the frame and the
@@ -313,15 +298,15 @@ def stiffness_control(
 @compiled
 def impedance_control(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     reference: TaskReference,
     stiffness: Gain,
     damping: Gain,
-    posture: Float[Array, " nv"] | None = None,
+    posture: Force | None = None,
     frame: str | None = None,
     task: Task = "pose",
-    threshold: float | Float[Array, ""] = 1e-2,
+    threshold: Scalar = 1e-2,
 ) -> TaskTorque:
     """Impedance control with a moving spring and damper (Hogan 1985; Ott 2008), O(n^3).
 
@@ -358,13 +343,13 @@ def impedance_control(
 @compiled
 def impedance_energy(
     chain: Chain,
-    q: Float[Array, " nq"],
-    qd: Float[Array, " nv"],
+    q: Position,
+    qd: Velocity,
     reference: TaskReference,
     stiffness: Gain,
     frame: str | None = None,
     task: Task = "pose",
-    threshold: float | Float[Array, ""] = 1e-2,
+    threshold: Scalar = 1e-2,
 ) -> Float[Array, ""]:
     """The energy E of a frame under `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring [J]."""
     state = task_state(chain, q, qd, reference, frame, task, threshold)
@@ -374,7 +359,7 @@ def impedance_energy(
 
 @checked
 def impedance_damping(
-    inertia: Float[Array, "k k"], stiffness: Float[Array, "k k"], ratio: float | Float[Array, ""] = 1.0
+    inertia: Float[Array, "k k"], stiffness: Float[Array, "k k"], ratio: Scalar = 1.0
 ) -> Float[Array, "k k"]:
     """The damping matrix D for which every mode of the system (Lambda, D, K) has a given damping ratio [N m s/rad, N s/m].
 

@@ -243,9 +243,8 @@ class Equations:
 
     def latex(self, *, short: bool = True) -> str:
         """M, C and g as LaTeX matrices in one `aligned` block, with c_{12} for cos(q1 + q2) if `short`, as in textbooks."""
-        return latex_of(
-            self.q, self.qd, self.parameters, {"M(q)": self.M, r"C(q, \dot{q})": self.C, "g(q)": self.g}, short
-        )
+        terms = {"M(q)": self.M, r"C(q, \dot{q})": self.C, "g(q)": self.g}
+        return latex_of(self.q, self.qd, self.parameters, terms, short)
 
     def __str__(self) -> str:
         n = len(self.q)
@@ -304,10 +303,8 @@ def derive(
     dummies = lambda name: tuple(sympy.Dummy(f"{name}{i + 1}", real=True) for i in range(chain.n))
     joints, rates = (q, qd) if chain.coupling is None else (dummies("x"), dummies("xd"))
     M, C, P = _sums(robot, chain.topology.parents, joints, rates)
-    stretched = [
-        k * (x - rest) ** 2 / 2 for k, x, rest in zip(robot.stiffness.flat(), joints, robot.rest.flat(), strict=True)
-    ]
-    V: Any = sympy.Add(*stretched)
+    springs = zip(robot.stiffness.flat(), joints, robot.rest.flat(), strict=True)
+    V: Any = sympy.Add(*(k * (x - rest) ** 2 / 2 for k, x, rest in springs))
     if chain.coupling is not None:
         s = robot.coupling
         positions, velocities = s * Matrix(q) + robot.offset, s * Matrix(qd)
@@ -315,36 +312,28 @@ def derive(
         M, C = s.T * M.xreplace(values) * s, s.T * C.xreplace(values) * s
         P, V = P.xreplace(values), V.xreplace(values)
     P = finish(P)
-    return Equations(
-        q=q,
-        qd=qd,
-        qdd=qdd,
-        M=_symmetric(M, finish),
-        C=ImmutableMatrix(C.applyfunc(finish)),
-        g=ImmutableMatrix([finish(sympy.diff(P, x)) for x in q]),
-        potential_energy=P,
-        spring_energy=V,
-    )
+    upper = {(i, j): finish(M[i, j]) for i in range(len(q)) for j in range(i, len(q))}
+    M = ImmutableMatrix(len(q), len(q), lambda i, j: upper[min(i, j), max(i, j)])
+    g = ImmutableMatrix([finish(sympy.diff(P, x)) for x in q])
+    return Equations(q, qd, qdd, M, ImmutableMatrix(C.applyfunc(finish)), g, P, V)
 
 
 def _sums(robot: Robot, parents: tuple[int, ...], q: Symbols, qd: Symbols) -> tuple[Any, Any, Any]:
     """M, C and P as sums over the links, for the given joint positions and rates."""
     n = len(q)
     M, C, P = robot.rotors, sympy.zeros(n, n), sympy.S.Zero
-    twists: list[tuple[Matrix, Matrix]] = []
-    poses: list[tuple[Matrix, Matrix]] = []
+    twists = {-1: (sympy.zeros(3, n), sympy.zeros(3, n))}  # of the base, then of the links
+    poses = {-1: (robot.base_rotation, robot.base_translation)}
     for i, (link, parent) in enumerate(zip(robot.links, parents, strict=True)):
         rotation, translation = _pose(link, q[i])
-        before_w, before_v = twists[parent] if parent >= 0 else (sympy.zeros(3, n), sympy.zeros(3, n))
-        before_r, before_p = poses[parent] if parent >= 0 else (robot.base_rotation, robot.base_translation)
+        (before_w, before_v), (before_r, before_p) = twists[parent], poses[parent]
         join = lambda x, angle=q[i]: merge(x, angle)
         jw = (rotation.T * before_w).applyfunc(join)
         jv = (rotation.T * (before_v + skew(translation).T * before_w)).applyfunc(join)
         jw[:, i], jv[:, i] = link.axis, link.slide
         r = (before_r * rotation).applyfunc(join)
         p = (before_p + before_r * translation).applyfunc(join)
-        twists.append((jw, jv))
-        poses.append((r, p))
+        twists[i], poses[i] = (jw, jv), (r, p)
         m, c = _decompose(link, jw, jv, q, qd)
         M, C = M + m, C + c
         P -= link.mass * robot.gravity.dot(p + r * link.com)
@@ -370,11 +359,6 @@ def _pose(link: Body, q: Symbol) -> tuple[Matrix, Matrix]:
     shift = offset - turn * offset + q * (v + w * offset)
     translation = link.translation + link.rotation * shift
     return (link.rotation * turn).applyfunc(expand), translation.applyfunc(expand)
-
-
-def _symmetric(x: Matrix, finish) -> ImmutableMatrix:
-    upper = {(i, j): finish(x[i, j]) for i in range(x.rows) for j in range(i, x.cols)}
-    return ImmutableMatrix(x.rows, x.cols, lambda i, j: upper[min(i, j), max(i, j)])
 
 
 def _coordinates(n: int, names: Sequence[str] | None, parameters: set[Any]) -> list[Symbols]:

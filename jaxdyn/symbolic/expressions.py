@@ -311,14 +311,8 @@ def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr
     column: Any = Matrix(c)
     given = _objects(inertia)
     about = given if given.ndim == 2 else np.diag(np.broadcast_to(given, 3))
-    total: Any = Matrix(3, 3, [expression(x) for x in about.ravel()]) + m * (
-        column.dot(column) * sympy.eye(3) - column * column.T
-    )
-    return [
-        m,
-        *(m * x for x in c),
-        *(sympy.expand(total[i, j]) for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))),
-    ]
+    total: Any = Matrix(3, 3, [expression(x) for x in about.ravel()]) - m * skew(column) ** 2
+    return [m, *(m * x for x in c), *map(sympy.expand, components.mat_to_sym(tuple(total)))]
 
 
 def robot_of(chain: Chain, leaves: Leaves) -> Robot:
@@ -340,8 +334,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     if chain.transmission is not None:
         ratios = Matrix(leaf["transmission.matrix"])
         rotors += ratios.T * sympy.diag(*leaf["transmission.rotor_inertia"]) * ratios
-    coupled = chain.coupling is not None
-    base: Any = Matrix(leaf["base_pose"]) if chain.base_pose is not None else sympy.eye(4)
+    base: Any = Matrix(leaf.get("base_pose", sympy.eye(4)))
     return Robot(
         links=[_body(chain, i, *(leaf[name][i] for name in LINKS)) for i in range(chain.n)],
         rotors=rotors,
@@ -350,8 +343,8 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
         gravity=Matrix(leaf["gravity"]),
         base_rotation=base[:3, :3],
         base_translation=base[:3, 3],
-        coupling=Matrix(leaf["coupling.matrix"]) if coupled else sympy.eye(chain.n),
-        offset=Matrix(leaf["coupling.offset"]) if coupled else sympy.zeros(chain.n, 1),
+        coupling=Matrix(leaf.get("coupling.matrix", sympy.eye(chain.n))),
+        offset=Matrix(leaf.get("coupling.offset", sympy.zeros(chain.n, 1))),
     )
 
 
@@ -409,15 +402,8 @@ def _body(
         raise ModelError(f"link {chain.link_names[i]!r} has no mass, but the first moment {list(pi[1:4])}")
     com = (h / mass).applyfunc(sympy.cancel) if not massless else h
     inertia = Matrix(3, 3, components.sym_to_mat(tuple(pi[4:]))) + mass * skew(com) ** 2
-    return Body(
-        Matrix(3, 3, list(rotation.ravel())),
-        Matrix(translation),
-        axis,
-        slide,
-        mass,
-        com,
-        inertia.applyfunc(lambda x: sympy.expand(x) if x.is_polynomial() else sympy.cancel(x)),
-    )
+    inertia = inertia.applyfunc(lambda x: sympy.expand(x) if x.is_polynomial() else sympy.cancel(x))
+    return Body(Matrix(rotation), Matrix(translation), axis, slide, mass, com, inertia)
 
 
 def skew(x: Any) -> Matrix:
