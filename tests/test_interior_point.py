@@ -9,16 +9,18 @@ from scipy import optimize
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory.nonlinear_program import DenseProgram, factor_stages, solve_stages
 from jaxdyn.trajectory.primal_dual import (
+    DenseProgram,
     InteriorPointResult,
     Point,
     _products_off,
     barrier_function,
     bounds_of,
     differentiable,
+    factor_stages,
     passes,
     solve_program,
+    solve_stages,
 )
 
 INF = np.inf
@@ -291,7 +293,8 @@ def test_derivatives_at_a_solution_that_is_known():
 
 def test_the_merit_of_a_point_and_the_residual_of_its_products():
     """f - mu (sum of the logarithms of slacks and distances); the largest |multiplier x distance - mu|."""
-    bounds = bounds_of(array(-INF, 0.0, 1.0), array(3.0, INF, 5.0), jnp.zeros(2, bool))
+    program = DenseProgram(jnp.sum, jnp.sin, jnp.sin)
+    bounds = bounds_of(program, array(-INF, 0.0, 1.0), array(3.0, INF, 5.0), (2,))
     x, s = array(1.0, 0.5, 2.0), array(0.2, 4.0)
     barrier = barrier_function(bounds, x, s, jnp.asarray(7.0), jnp.asarray(0.1))
     assert_allclose(barrier, 7 - 0.1 * np.log(0.2 * 4.0 * 2.0 * 0.5 * 1.0 * 3.0), rtol=1e-13)

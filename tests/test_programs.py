@@ -10,8 +10,8 @@ import scipy.interpolate
 from numpy.testing import assert_allclose
 
 from helpers import once
-from jaxdyn.trajectory.collocation import Stage, StagedProgram
-from jaxdyn.trajectory.nonlinear_program import DenseProgram, Inner, Part, convexifier
+from jaxdyn.trajectory.collocation import Inner, Part, StagedProgram, uncoupled
+from jaxdyn.trajectory.primal_dual import DenseProgram, convexifier
 from jaxdyn.trajectory.splines import SplineProgram, spline_basis
 
 RNG = np.random.default_rng(0)
@@ -35,11 +35,11 @@ def checked(program, whole, x, free):
         lagrangian = lambda x: (lambda f, c, g: f + y @ c + w @ g)(*whole(x))
         found = {
             "evaluate": program.evaluate(x),
-            "values": program.values(at),
-            "gradient": program.gradient(at),
+            "values": at.values,
+            "gradient": at.gradient,
             "times": program.times(at, dx * free),
             "transposed": program.transposed(at, y, w),
-            "curvature": program.curvature(at),
+            "curvature": at.curvature,
             "solve": program.solve(factors, r1, r2),
         }
         return found, whole(x), jax.jacfwd(whole)(x), jax.hessian(lagrangian)(x)
@@ -76,11 +76,10 @@ def test_a_staged_program_has_the_derivatives_of_the_whole():
     def stage(data, z, u):
         e = jnp.concatenate([z, u])
         cost = data[0] * jnp.cos(e @ e) + z[1] ** 3
-        return Stage(
-            cost, jnp.sin(b[0] @ e[:5]), (b[1] @ e) ** 2, data[1:] * z[:1] * u[1:], jnp.stack([u @ z[:2], z[2]])
-        )
+        rows = data[1:] * z[:1] * u[1:], jnp.stack([u @ z[:2], z[2]])
+        return Part(cost, *rows, left=jnp.sin(b[0] @ e[:5]), right=(b[1] @ e) ** 2)
 
-    last = lambda z, u: Part(z @ z * u[0], jnp.stack([z[0] * u[1], u @ u]), jnp.stack([z[1] * z[2]]))
+    last = lambda z, u: uncoupled(z @ z * u[0], jnp.stack([z[0] * u[1], u @ u]), jnp.stack([z[1] * z[2]]))
 
     def whole(x):
         z = [x[3 * k : 3 * k + 3] for k in range(3)]
@@ -93,7 +92,7 @@ def test_a_staged_program_has_the_derivatives_of_the_whole():
             jnp.concatenate([*(s.inequality for s in at), end.inequality]),
         )
 
-    program = StagedProgram(data, Inner(inner, jax.jacfwd(inner), True), stage, last, 3, 3, (2, 1, 2))
+    program = StagedProgram(data, jnp.zeros((0, 3)), Inner(inner, jax.jacfwd(inner), True), stage, last, (2, 1, 2))
     checked(program, whole, rows(9), jnp.ones(9).at[jnp.array([1, 5])].set(0.0))
 
 
@@ -106,24 +105,25 @@ def test_a_program_of_splines_has_the_derivatives_of_the_whole():
 
     def knot(data, y, u):
         e = jnp.concatenate([y, u])
-        return Part(data[0] * jnp.cos(e[::2] @ e[::2]), data[1:] * y[:1] * u[1:], jnp.stack([u @ y[:2], y[5] * y[6]]))
+        rows = data[1:] * y[:1] * u[1:], jnp.stack([u @ y[:2], y[5] * y[6]])
+        return uncoupled(data[0] * jnp.cos(e[::2] @ e[::2]), *rows)
 
-    first = lambda y: Part(y[2] * y[3], jnp.stack([y[0] * y[6], y[2] ** 2]), y[1:2] ** 3)
-    last = lambda y, u: Part(y[1] * u[0], jnp.stack([u[1] * y[6]]), jnp.stack([y[0] * y[1], u @ u]))
+    start = rows(2, 7)
+    last = lambda y, u: uncoupled(y[1] * u[0], jnp.stack([u[1] * y[6]]), jnp.stack([y[0] * y[1], u @ u]))
 
     def whole(x):
         parts = jnp.einsum("dsk,kj->sdj", basis, x[:-1].reshape(5, 2))
         y = [jnp.append(parts[k].reshape(-1), x[-1]) for k in range(4)]
         at = [knot(data[k], y[k], inner(y[k])) for k in range(4)]
-        ends = first(y[0]), last(y[3], inner(y[3]))
-        together = lambda name: jnp.concatenate([getattr(part, name) for part in (*at, *ends)])
-        return sum(part.cost for part in (*at, *ends)), together("equality"), together("inequality")
+        end = last(y[3], inner(y[3]))
+        equal = jnp.concatenate([*(part.equality for part in at), start @ y[0], end.equality])
+        below = jnp.concatenate([part.inequality for part in (*at, end)])
+        return sum(part.cost for part in (*at, end)), equal, below
 
-    program = SplineProgram(jnp.asarray(basis), data, Inner(inner, jax.jacfwd(inner), True), knot, first, last, 2)
+    derived = Inner(inner, jax.jacfwd(inner), True)
+    program = SplineProgram(data, start, derived, knot, last, (0, 1, 2), jnp.asarray(basis))
     x = rows(11).at[-1].set(0.8)
     checked(program, whole, x, jnp.ones(11).at[jnp.array([0, 6])].set(0.0))
-    y = rows(4, 7)
-    assert_allclose(program.gathered(y) @ x, (y * program.seen(x)).sum(), rtol=1e-12)
 
 
 def test_the_weight_of_constraints_in_a_pivot_is_bounded():

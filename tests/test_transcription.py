@@ -174,10 +174,10 @@ def test_the_program_of_collocation_is_the_problem(scheme):
     @once
     def run(x):
         program, _, lower, upper = form.program(None)
-        z = program.rows(x)[1]
+        z = program.seen(x)[1]
         f, c, g = program.evaluate(x)
         jacobians = form.torques_jacobian(z), jacobian(form.torques_at, z)
-        return (f, c, g), jacobians, (lower, upper), form.solution(program, ended_at(x, c, g))
+        return (f, c, g), jacobians, (lower, upper), form.solved(program, ended_at(x, c, g))
 
     (f, c, g), jacobians, bounds, solution = jax.tree.map(np.asarray, run(x))
     assert_allclose(*jacobians, atol=1e-8 * np.abs(jacobians[1]).max())
@@ -258,7 +258,7 @@ def test_the_program_of_splines_is_the_problem():
     def run(x):
         program, _, lower, upper = form.program(None)
         f, c, g = program.evaluate(x)
-        return (f, c, g), (lower, upper), form.solution(program, ended_at(x, c, g))
+        return (f, c, g), (lower, upper), form.solved(program, ended_at(x, c, g))
 
     (f, c, g), bounds, solution = jax.tree.map(np.asarray, run(x))
     tau, ahead, behind = (case.torques(q + s * v, v + s * a, a + s * jerk) for s in (0, e, -e))
@@ -311,7 +311,7 @@ def test_where_transcriptions_start():
         begun = []
         for form in forms if guess is None else ():
             program, x, *_ = form.program(None)
-            begun.append(program.rows(x) if hasattr(program, "rows") else program.seen(x))
+            begun.append(program.seen(x))
         shorter, fixed = (dataclasses.replace(case.problem, duration_limits=x) for x in (jnp.array([0.1, 0.9]), None))
         lasting = [guessed_motion(problem, None, times)[1] for problem in (shorter, fixed)]
         return *guessed_motion(case.problem, guess, times), begun, lasting

@@ -11,9 +11,10 @@ A free duration T is an unknown at every knot, and equalities keep all copies eq
 velocities and accelerations are v r and a r^2, derivatives by the scaled time t / r, so the defects are linear for any r.
 """
 
+import abc
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import equinox as eqx
 import jax
@@ -27,19 +28,19 @@ from ..errors import TrajectoryError
 from ..model.chain import Chain
 from .constraints import Constraint, PositionLimits, StateConstraint, VelocityLimits, coincide
 from .costs import Knot, StateCost, reference_at
-from .nonlinear_program import (
-    Inner,
-    Part,
+from .primal_dual import (
+    Function,
+    InteriorPointResult,
     Program,
     StageFactors,
-    along_rows,
     convexifier,
+    dense_pivot,
+    differentiable,
     factor_stages,
+    solve_program,
     solve_stages,
-    with_slopes,
     with_values,
 )
-from .primal_dual import InteriorPointResult, differentiable, solve_program
 from .problem import (
     OptimalControlProblem,
     Residuals,
@@ -56,7 +57,203 @@ from .problem import (
 )
 
 HessianKind = Literal["exact", "gauss_newton"]
+Scheme = Literal["trapezoidal", "hermite_simpson"]
 FAR = 1e6  # substitute for an infinite torque limit [N m or N]
+STIFF = 100.0  # weight of the differences between copies of the duration, which would otherwise absorb other violations
+
+
+class Part(NamedTuple):
+    """What a knot contributes to a program: a cost, equalities (= 0), inequalities (<= 0), and its shares of the couplings.
+
+    Its share of the coupling with the next knot is `left`, of that with the previous knot `right`.
+    """
+
+    cost: Array
+    equality: Array
+    inequality: Array
+    left: Array
+    right: Array
+
+    def lagrangian(self, equality: Array, inequality: Array, left: Array, right: Array) -> Array:
+        """The contribution to the Lagrangian for these multipliers."""
+        value = self.cost + left @ self.left + right @ self.right
+        return value + equality @ self.equality + inequality @ self.inequality
+
+
+def uncoupled(cost: Array, equality: Array, inequality: Array) -> Part:
+    """A part without couplings."""
+    none = jnp.zeros(0, cost.dtype)
+    return Part(cost, equality, inequality, none, none)
+
+
+class Inner(NamedTuple):
+    """Expensive intermediate values u(z) of a knot, such as torques, and their Jacobian; `exact`: Hessians include u''."""
+
+    value: Function
+    jacobian: Function
+    exact: bool
+
+
+class KnotLinearisation(NamedTuple):
+    """Values, the gradient by x, and derivatives by z: of each knot, and of the last knot's additional part (`end`)."""
+
+    values: tuple[Array, Array, Array]
+    gradient: Float[Array, " n"]
+    knots: Part
+    end: Part
+    hessian: Float[Array, "S z z"]
+    curvature: Float[Array, ""]
+    free: Float[Array, " n"]
+
+
+class KnotProgram(Program):
+    """A program of S knots, whose vectors z_k are linear functions of the unknowns x (`seen`).
+
+        minimise    sum_k cost_k(z_k)  +  the last knot's cost
+        subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0        k = 0 ... S - 2
+                    equality_k(z_k) = 0,  inequality_k(z_k) <= 0  k = 0 ... S - 1
+                    start z_0 = 0
+                    equality(z) = 0,  inequality(z) <= 0          additional, last knot only
+
+    The rows of c and g have this order.
+    """
+
+    data: PyTree
+    start: Float[Array, "f z"]
+    inner: Any = eqx.field(static=True)  # an `Inner`; like the two functions, None for given derivatives
+    knot: Any = eqx.field(static=True)  # (data of a knot, z, u) -> `Part`
+    last: Any = eqx.field(static=True)  # (z, u) of the last knot -> additional `Part`
+    sizes: tuple[int, int, int] = eqx.field(static=True)  # couplings, equalities and inequalities per knot
+
+    @abc.abstractmethod
+    def seen(self, x: Float[Array, " n"]) -> Float[Array, "S z"]:
+        """z of every knot."""
+
+    def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        z = self.seen(x)
+        u = jax.vmap(self.inner.value)(z)
+        return self._joined(jax.vmap(self.knot)(self.data, z, u), jax.vmap(self.last)(z[-1:], u[-1:]), z)
+
+    def _joined(self, at: Part, end: Part, z: Array) -> tuple[Array, Array, Array]:
+        """f, c and g, given the parts of all knots and, as one row, of the end; or their derivatives along z."""
+        c = at.left[:-1] + at.right[1:], at.equality, self.start @ z[0], end.equality
+        join = lambda *rows: jnp.concatenate([row.reshape(-1) for row in rows])
+        return at.cost.sum() + end.cost.sum(), join(*c), join(at.inequality, end.inequality)
+
+    def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
+        """Split y into those of couplings, knots, the start and the end, and w into those of knots and the end."""
+        count, (m, p, r) = len(jax.tree.leaves(self.data)[0]), self.sizes
+        ends = (count - 1) * m, (count - 1) * m + count * p, (count - 1) * m + count * p + len(self.start)
+        coupling, own, start, end = jnp.split(y, ends)
+        below, below_end = jnp.split(w, [count * r])
+        return [coupling.reshape(count - 1, m), own.reshape(count, p), start, end], [below.reshape(count, r), below_end]
+
+    def linearise(self, x: Array, y: Array, w: Array, free: Array) -> KnotLinearisation:
+        """Linearise all knots in parallel, with Jacobians in forward mode and Hessians in forward-over-reverse mode."""
+        z = self.seen(x)
+        n, nothing = z.shape[1], jnp.zeros((1, 0), z.dtype)
+        u, by_z = jax.vmap(self.inner.value)(z), jax.vmap(self.inner.jacobian)(z)
+        joined = jnp.concatenate([z, u], axis=1)
+        along = jnp.concatenate([jnp.broadcast_to(jnp.eye(n, dtype=z.dtype), (len(z), n, n)), by_z], axis=1)
+        (coupling, own, _, of_end), (below, below_end) = self.split(y, w)
+        none = jnp.zeros((1, coupling.shape[1]), z.dtype)
+        multipliers = own, below, jnp.concatenate([coupling, none]), jnp.concatenate([none, coupling])
+        values, knots, hessian, slopes = _derivatives(
+            lambda data, e: self.knot(data, e[:n], e[n:]), self.data, joined, along, multipliers
+        )
+        of_end = of_end[None], below_end[None], nothing, nothing
+        end_values, end, end_hessian, end_slopes = _derivatives(
+            lambda _, e: self.last(e[:n], e[n:]), None, joined[-1:], along[-1:], of_end
+        )
+        hessian, slopes = hessian.at[-1].add(end_hessian[0]), slopes.at[-1].add(end_slopes[0])
+        if self.inner.exact:
+            curve = jax.jacfwd(lambda z, slope: self.inner.jacobian(z).T @ slope)
+            hessian = hessian + jax.vmap(curve)(z, slopes[:, n:])
+        zero, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
+        values = self._joined(values, end_values, z)
+        at = KnotLinearisation(values, zero, knots, end, (hessian + hessian.mT) / 2, one, free)
+        rest = jax.tree.map(jnp.zeros_like, values[1:])
+        gradient = jax.linear_transpose(lambda dx: self.slopes(at, dx), x)((one, *rest))[0]
+        return at._replace(gradient=gradient, curvature=self.largest(at))
+
+    def largest(self, at: KnotLinearisation) -> Float[Array, ""]:
+        """The largest absolute entry of W."""
+        return jnp.abs(self._whole(at, at.hessian)).max()
+
+    def curved(self, at: KnotLinearisation, dx: Array) -> Array:
+        return self._curved(at, at.hessian, dx)
+
+    def _curved(self, at: KnotLinearisation, blocks: Float[Array, "S z z"], dx: Array) -> Array:
+        """The product of dx and the sum of S_k^T B_k S_k over the knots, where z_k = S_k x."""
+        seen = lambda dx: self.seen(dx * at.free)
+        bent = jnp.einsum("sij,sj->si", blocks, seen(dx))
+        return jax.linear_transpose(seen, dx)(bent)[0]
+
+    def slopes(self, at: KnotLinearisation, dx: Array) -> tuple[Array, Array, Array]:
+        z = self.seen(dx * at.free)
+        along = lambda part, z: jax.tree.map(lambda rows: jnp.einsum("s...i,si->s...", rows, z), part)
+        return self._joined(along(at.knots, z), along(at.end, z[-1:]), z)
+
+    def blocks(self, at: KnotLinearisation, share: Array, weights: Array) -> Float[Array, "S z z"]:
+        """The blocks of share W + G^T diag(weights) G."""
+        _, (own, end) = self.split(jnp.zeros_like(at.values[1]), weights)
+        gram = lambda rows, weights: jnp.einsum("sri,sr,srj->sij", rows, weights, rows)
+        blocks = share * at.hessian + gram(at.knots.inequality, own)
+        return blocks.at[-1].add(gram(at.end.inequality, end[None])[0])
+
+    def _whole(self, at: KnotLinearisation, blocks: Float[Array, "S z z"]) -> Float[Array, "n n"]:
+        """The sum of S_k^T B_k S_k over the knots."""
+        return jax.vmap(lambda dx: self._curved(at, blocks, dx))(jnp.eye(at.free.size, dtype=blocks.dtype))
+
+    def factor(self, at: KnotLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array) -> Any:
+        matrix = self._whole(at, self.blocks(at, share, weights)) + jnp.diag(diagonal)
+        equality = jax.vmap(lambda dx: self.slopes(at, dx)[1])(jnp.eye(len(diagonal), dtype=diagonal.dtype)).T
+        return dense_pivot(matrix, equality, share * at.curvature, delta)
+
+
+def _derivatives(part: Callable, data: PyTree, joined: Array, along: Array, multipliers: tuple) -> tuple:
+    """Values, Jacobians, Hessians of the Lagrangian (without u'') by z, and its gradients by (z, u), one row per knot."""
+    jacobian, values = jax.vmap(with_values(part, 1))(data, joined)
+    jacobian = jax.tree.map(lambda rows: jnp.einsum("s...e,sen->s...n", rows, along), jacobian)
+    lagrangian = lambda e, data, multipliers: part(data, e).lagrangian(*multipliers)
+    bent = jax.jacfwd(lambda *x: (jax.grad(lagrangian)(*x),) * 2, has_aux=True)
+    outer, slopes = jax.vmap(bent)(joined, data, multipliers)
+    return values, jacobian, along.mT @ outer @ along, slopes
+
+
+class StagedProgram(KnotProgram):
+    """A program of knots with unknowns of their own, so that a Newton step takes two passes over them."""
+
+    def seen(self, x: Float[Array, " n"]) -> Float[Array, "S z"]:
+        return x.reshape(len(jax.tree.leaves(self.data)[0]), -1)
+
+    def largest(self, at: KnotLinearisation) -> Float[Array, ""]:
+        free = self.seen(at.free)
+        return jnp.abs(at.hessian * (free[:, :, None] * free[:, None])).max()
+
+    def factor(
+        self, at: KnotLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array
+    ) -> StageFactors:
+        """Factor the system in one pass over the stages; each stage's equalities are appended to the rows of its coupling."""
+        free = self.seen(at.free)
+        p = self.blocks(at, share, weights) * (free[:, :, None] * free[:, None]) + jax.vmap(jnp.diag)(
+            self.seen(diagonal)
+        )
+        own, end = (rows * free[len(free) - len(rows) :, None] for rows in (at.knots.equality, at.end.equality))
+        left, right = (rows * free[:, None] for rows in (at.knots.left, at.knots.right))
+        left = jnp.concatenate([left[:-1], own[:-1]], axis=1)
+        right = jnp.concatenate([right[1:], jnp.zeros_like(own[1:])], axis=1)
+        rho = convexifier(at.curvature, jnp.abs(left).max(initial=0.0), delta)
+        return factor_stages(p, left, right, jnp.concatenate([own[-1], end[0]]), rho, delta)
+
+    def solve(self, factors: StageFactors, r1: Array, r2: Array) -> tuple[Array, Array]:
+        """Solve in one forward and one backward pass."""
+        m, _, r = self.sizes
+        z = self.seen(r1)
+        (coupling, own, _, end), _ = self.split(r2, jnp.zeros(len(z) * r, r2.dtype))
+        rows = jnp.concatenate([coupling, own[:-1]], axis=1)  # in the order used by `factor`
+        z, y, y_end = solve_stages(factors, z, rows, jnp.concatenate([own[-1], end]))
+        return z.reshape(-1), jnp.concatenate([y[:, :m].reshape(-1), y[:, m:].reshape(-1), y_end])
 
 
 class TorqueRows(NamedTuple):
@@ -107,52 +304,8 @@ def torque_jacobian(
     return jnp.concatenate([rigid.q + by_q, rigid.qd + by_v, rigid.qdd], axis=1)
 
 
-def check_transcribable(problem: OptimalControlProblem) -> None:
-    """Raise TrajectoryError if the robot has quaternion joints."""
-    if problem.chain.topology.has_curved_joints:
-        raise TrajectoryError(
-            "collocation and inverse dynamics need positions that form a vector space, but this robot has spherical or free "
-            "joints; use solve_by_shooting, or model the base by three prismatic and three revolute joints"
-        )
-
-
-def check_hessian(hessian: str) -> bool:
-    """True for the exact Hessian; TrajectoryError for an unknown name."""
-    if hessian not in ("exact", "gauss_newton"):
-        raise TrajectoryError(f"the Hessian must be 'exact' or 'gauss_newton', not {hessian!r}")
-    return hessian == "exact"
-
-
-def path_rows(
-    problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, bounded: tuple[type, ...] = ()
-) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
-    """Equalities and inequalities at a knot, those of torques first, without the constraints that `state_bounds` handles."""
-    equal, below = constraint_values(_path_constraints(problem, bounded), problem.chain, knot)
-    return equal, jnp.concatenate([rows.inequalities(knot.tau), below])
-
-
-def pinned_rows(
-    problem: OptimalControlProblem, rows: TorqueRows, active: Float[Array, "knots r"], bounded: tuple[type, ...] = ()
-) -> tuple[Bool[Array, "knots r"], Bool[Array, " end"]]:
-    """True for the inequalities of `path_rows` that are `active`, and of the end, that must be zero."""
-    knot = _first_knot(problem)
-    own = pinned_values(_path_constraints(problem, bounded), problem.chain, knot)
-    every = jnp.concatenate([rows.pinned(), own])
-    return every[None] & (active > 0), pinned_values(problem.terminal_constraints, problem.chain, knot)
-
-
-def _path_constraints(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Constraint, ...]:
-    return tuple(c for c in problem.constraints if not _is_bound(c, bounded))
-
-
-def _first_knot(problem: OptimalControlProblem) -> Knot:
-    """A knot at the initial state, without torques."""
-    zero = jnp.zeros_like(problem.v0)
-    ground = jnp.zeros(6, zero.dtype)
-    return Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
-
-
-def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
+def is_bound(constraint: Constraint, bounded: tuple[type, ...]) -> TypeGuard[PositionLimits | VelocityLimits]:
+    """True for a limit of a type in `bounded`, which bounds unknowns instead of adding inequalities."""
     return type(constraint) in bounded and constraint.kind == "inequality"
 
 
@@ -161,7 +314,7 @@ def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> t
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
-        if not isinstance(limit, PositionLimits | VelocityLimits) or not _is_bound(limit, bounded):
+        if not is_bound(limit, bounded):
             continue
         entries = slice(None) if limit.entries is None else jnp.asarray(limit.entries)
         if isinstance(limit, PositionLimits):
@@ -193,48 +346,83 @@ def guessed_motion(
         slopes = jnp.diff(guess.v, axis=0) / jnp.diff(guess.t)[:, None]
         slopes = jnp.concatenate([slopes, slopes[-1:]])
         return Motion(between(guess.q), between(guess.v), between(slopes)), duration
-    goal = _goal(problem)
-    s = times[:, None]
-    start = problem.q0[None]
-    way = (start if goal is None else goal[None]) - start
+    goals: list[Any] = [c for c in problem.terminal_constraints if isinstance(c, StateConstraint) and c.q is not None]
+    goals += [c for c in problem.terminal if isinstance(c, StateCost)]
+    start, s = problem.q0[None], times[:, None]
+    goal = reference_at(goals[0], "q", problem.q0.shape, jnp.asarray(problem.steps))[None] if goals else start
+    way = goal - start
     q = start + way * (s**3 * (10 - 15 * s + 6 * s**2))
     v = way / duration * (30 * s**2 * (1 - s) ** 2)
     return Motion(q, v, way / duration**2 * (60 * s * (1 - s) * (1 - 2 * s))), duration
 
 
-def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
-    goals = [c for c in problem.terminal_constraints if isinstance(c, StateConstraint) and c.q is not None]
-    goals += [c for c in problem.terminal if isinstance(c, StateCost)]
-    if goals:
-        return reference_at(goals[0], "q", problem.q0.shape, jnp.asarray(problem.steps))
-    return None
+class Transcription:
+    """What collocation and B-splines share: the contributions of a problem's knots to a program, and the solution."""
 
+    program: Callable[[Trajectory | None], tuple[KnotProgram, Array, Array, Array]]
+    torques_at: Callable[[Array], Array]
+    torques_jacobian: Callable[[Array], Array]
 
-def rows_that_count(
-    problem: OptimalControlProblem, rows: TorqueRows, bounded: tuple[type, ...] = (), grounded: bool = False
-) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
-    """Masks of the enforced rows of `path_rows`: at the first knot, only those that depend on torques or the ground."""
-    equal, below = on_forces(problem, _path_constraints(problem, bounded), grounded)
-    below = np.concatenate([np.ones(2 * len(rows.limited), bool), below])
-    later = np.arange(problem.steps + 1)[:, None] > 0
-    equal, below = (jnp.asarray(later | x[None], problem.q0.dtype) for x in (equal, below))
-    return equal, below
+    def __init__(
+        self,
+        problem: OptimalControlProblem,
+        exact: bool,
+        like: TorqueRows | None,
+        bounded: tuple[type, ...] = (),
+        grounded: bool = False,
+    ):
+        self.problem, self.n, self.steps = problem, problem.chain.nv, problem.steps
+        self.torques, self.grounded = torque_rows(problem, like), grounded
+        self.bounded, self.path = bounded, tuple(c for c in problem.constraints if not is_bound(c, bounded))
+        self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
 
+    def rows(self, knot: Knot) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
+        """Equalities and inequalities at a knot, those of torques first, without the limits that bound unknowns."""
+        equal, below = constraint_values(self.path, self.problem.chain, knot)
+        return equal, jnp.concatenate([self.torques.inequalities(knot.tau), below])
 
-def transcribed_solution(
-    problem: OptimalControlProblem,
-    trajectory: Trajectory,
-    result: InteriorPointResult,
-    defects: Array,
-    multipliers: dict[str, Array],
-) -> Solution:
-    """Combine a trajectory and a result of the interior-point method into a `Solution`."""
-    beforehand = status_of_problem(problem)
-    status = jnp.where(beforehand == Status.CONVERGED, result.status, beforehand)
-    history = dict(result.history)
-    defects = jax.lax.stop_gradient(defects)
-    residuals = Residuals(result.stationarity, defects, result.infeasibility, result.complementarity)
-    return Solution(trajectory, result.cost, multipliers, status, residuals, result.iterations, history)
+    def enforced(self) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
+        """Masks of the enforced `rows`: at the first knot, only those that depend on torques or the ground."""
+        equal, below = on_forces(self.problem, self.path, self.grounded)
+        below = np.concatenate([np.ones(2 * len(self.torques.limited), bool), below])
+        later = np.arange(self.steps + 1)[:, None] > 0
+        equal, below = (jnp.asarray(later | x[None], self.problem.q0.dtype) for x in (equal, below))
+        return equal, below
+
+    def pinned(self) -> tuple[Bool[Array, " r"], Bool[Array, " end"]]:
+        """True for the inequalities in `rows`, and of the end, that must be zero."""
+        problem, zero = self.problem, jnp.zeros_like(self.problem.v0)
+        ground = jnp.zeros(6, zero.dtype)
+        knot = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
+        own, end = (pinned_values(x, problem.chain, knot) for x in (self.path, problem.terminal_constraints))
+        return jnp.concatenate([self.torques.pinned(), own]), end
+
+    def end(self, knot: Knot, duration: Array) -> Part:
+        """The contribution of the last knot: terminal costs and constraints, and the cost of the duration."""
+        problem = self.problem
+        equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)
+        return uncoupled(problem.duration_weight * duration + terminal_cost(problem, knot), equal, below)
+
+    def solution(
+        self,
+        trajectory: Trajectory,
+        program: KnotProgram,
+        result: InteriorPointResult,
+        defects: Array,
+        own: tuple[str, str],
+        others: dict[str, Array],
+    ) -> Solution:
+        """Convert a result of the interior-point method; `own` names the multipliers of couplings and of the start."""
+        equal, below = program.split(result.equality_multipliers, result.inequality_multipliers)
+        names = own[0], "equality", own[1], "terminal_equality", "inequality", "terminal_inequality"
+        multipliers = {name: x for name, x in zip(names, (*equal, *below), strict=True) if name} | others
+        sound = status_of_problem(self.problem)
+        status = jnp.where(sound == Status.CONVERGED, result.status, sound)
+        defects = jax.lax.stop_gradient(jnp.abs(defects).max())
+        residuals = Residuals(result.stationarity, defects, result.infeasibility, result.complementarity)
+        return Solution(
+            trajectory, result.cost, multipliers, status, residuals, result.iterations, dict(result.history)
+        )
 
 
 def solve_transcribed(
@@ -242,171 +430,23 @@ def solve_transcribed(
     problem: OptimalControlProblem,
     guess: Trajectory | None,
     hessian: HessianKind,
-    tolerance: float | Array | None,
-    max_iterations: int,
-    barrier: float | Array,
+    **options: Any,
 ) -> Solution:
     """Solve the program of the transcription `form_of(problem, exact, like)`, which copies the torque rows of `like`."""
+    if hessian not in ("exact", "gauss_newton"):
+        raise TrajectoryError(f"the Hessian must be 'exact' or 'gauss_newton', not {hessian!r}")
+    if problem.chain.topology.has_curved_joints:
+        raise TrajectoryError(
+            "collocation and inverse dynamics need positions that form a vector space, but this robot has spherical or free "
+            "joints; use solve_by_shooting, or model the base by three prismatic and three revolute joints"
+        )
     bare, guess = jax.lax.stop_gradient((problem, guess))
-    form = form_of(bare, check_hessian(hessian), None)
-    program, x, lower, upper = form.program(guess)
-    result = solve_program(
-        program, x, lower, upper, tolerance=tolerance, max_iterations=max_iterations, barrier=barrier
-    )
+    form = form_of(bare, hessian == "exact", None)
+    program, *posed = form.program(guess)
+    result = solve_program(program, *posed, **options)
     differentiated = lambda problem: form_of(problem, True, form.torques)
     result = differentiable(lambda problem: differentiated(problem).program(guess), problem, result)
-    return differentiated(problem).solution(program, result)
-
-
-class Stage(NamedTuple):
-    """A stage's cost, shares of the couplings with the next and the previous stage, equalities and inequalities."""
-
-    cost: Array
-    left: Array
-    right: Array
-    equality: Array
-    inequality: Array
-
-
-class StagedLinearisation(NamedTuple):
-    """Values of a staged program at one point, and derivatives of each stage."""
-
-    values: tuple[Array, Array, Array]
-    gradient: Float[Array, "S n"]
-    left: Float[Array, "N m n"]
-    right: Float[Array, "N m n"]
-    equality: Float[Array, "S p n"]
-    inequality: Float[Array, "S r n"]
-    last_equality: Float[Array, "pl n"]
-    last_inequality: Float[Array, "rl n"]
-    hessian: Float[Array, "S n n"]
-
-
-class StagedProgram(Program):
-    """A program of stages with n unknowns each, coupled only to the next, so that a Newton step takes two passes over them.
-
-        minimise    sum_k cost_k(z_k)  +  the last stage's cost
-        subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
-                    equality_k(z_k) = 0,  inequality_k(z_k) <= 0 k = 0 ... N
-                    equality(z_N) = 0,  inequality(z_N) <= 0     additional, last stage only
-
-    The Hessian of the Lagrangian is block diagonal. Couplings come first among the equalities, the last stage's rows last.
-    """
-
-    data: PyTree
-    inner: Inner = eqx.field(static=True)  # expensive intermediate values u of a stage, for example torques
-    stage: Callable[[Any, Array, Array], Stage] = eqx.field(static=True)  # (data of a stage, z, u) -> stage
-    last: Callable[[Array, Array], Part] = eqx.field(static=True)  # (z, u) of the last stage -> additional part
-    unknowns: int = eqx.field(static=True)
-    stages: int = eqx.field(static=True)
-    sizes: tuple[int, int, int] = eqx.field(static=True)  # couplings, equalities and inequalities per stage
-
-    def rows(self, x: Array) -> Float[Array, "S n"]:
-        """One row of unknowns per stage."""
-        return x.reshape(self.stages, self.unknowns)
-
-    def evaluate(self, x: Float[Array, " total"]) -> tuple[Array, Array, Array]:
-        z = self.rows(x)
-        u = jax.vmap(self.inner.value)(z)
-        return self._sums(jax.vmap(self.stage)(self.data, z, u), self.last(z[-1], u[-1]))
-
-    def _sums(self, at: Stage, end: Part) -> tuple[Array, Array, Array]:
-        f = at.cost.sum() + end.cost
-        c = [(at.left[:-1] + at.right[1:]).reshape(-1), at.equality.reshape(-1), end.equality]
-        return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
-
-    def linearise(self, x: Array, y: Array, w: Array, free: Array) -> StagedLinearisation:
-        """Linearise all stages in parallel, with Jacobians in forward mode and Hessians in forward-over-reverse mode."""
-        z, free, n = self.rows(x), self.rows(free), self.unknowns
-        joined, along = self.inner.joined(z)
-        along = along * free[:, None]
-        stage, last = lambda data, e: self.stage(data, e[:n], e[n:]), lambda e: self.last(e[:n], e[n:])
-        jacobian, at = jax.vmap(with_values(stage, 1))(self.data, joined)
-        jacobian = along_rows(jacobian, along)
-        end, at_end = with_values(last)(joined[-1])
-        end = jax.tree.map(lambda rows: rows @ along[-1], end)
-
-        (coupling, own, own_last), (inequality, inequality_last) = self.split(y, w)
-        nothing = jnp.zeros((1, coupling.shape[1]), z.dtype)
-        of_left, of_right = jnp.concatenate([coupling, nothing]), jnp.concatenate([nothing, coupling])
-
-        def lagrangian(e, data, left, right, equality, inequality):
-            at = stage(data, e)
-            value = at.cost + left @ at.left + right @ at.right
-            return value + equality @ at.equality + inequality @ at.inequality
-
-        outer, slopes = jax.vmap(with_slopes(lagrangian))(joined, self.data, of_left, of_right, own, inequality)
-        of_end = with_slopes(lambda e: last(e).lagrangian(own_last, inequality_last))
-        outer_end, slopes_end = of_end(joined[-1])
-        outer, slopes = outer.at[-1].add(outer_end), slopes.at[-1].add(slopes_end)
-        hessian = along.mT @ outer @ along
-        if self.inner.exact:
-            hessian = hessian + self.inner.curvature(z, slopes) * (free[:, :, None] * free[:, None])
-        return StagedLinearisation(
-            self._sums(at, at_end),
-            jacobian.cost.at[-1].add(end.cost),
-            *(jacobian.left[:-1], jacobian.right[1:], jacobian.equality, jacobian.inequality),
-            *(end.equality, end.inequality, (hessian + hessian.mT) / 2),
-        )
-
-    def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
-        """Split y into those of couplings, stages and the last stage's rows, and w into those of stages and the last stage."""
-        count, (m, p, r) = self.stages, self.sizes
-        coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
-        inequality, inequality_end = jnp.split(w, [count * r])
-        of_equalities = [coupling.reshape(count - 1, m), own.reshape(count, p), end]
-        return of_equalities, [inequality.reshape(count, r), inequality_end]
-
-    def gradient(self, at: StagedLinearisation) -> Float[Array, " total"]:
-        return at.gradient.reshape(-1)
-
-    def times(self, at: StagedLinearisation, dx: Array) -> tuple[Array, Array, Array]:
-        z = self.rows(dx)
-        product = lambda matrices, vectors: jnp.einsum("sij,sj->si", matrices, vectors).reshape(-1)
-        coupling = product(at.left, z[:-1]) + product(at.right, z[1:])
-        c = jnp.concatenate([coupling, product(at.equality, z), at.last_equality @ z[-1]])
-        return product(at.hessian, z), c, jnp.concatenate([product(at.inequality, z), at.last_inequality @ z[-1]])
-
-    def transposed(self, at: StagedLinearisation, y: Array, w: Array) -> Array:
-        (coupling, own, end), (inequality, inequality_end) = self.split(y, w)
-        product = lambda matrices, vectors: jnp.einsum("sij,si->sj", matrices, vectors)
-        z = product(at.equality, own) + product(at.inequality, inequality)
-        z = z.at[:-1].add(product(at.left, coupling)).at[1:].add(product(at.right, coupling))
-        z = z.at[-1].add(at.last_equality.T @ end + at.last_inequality.T @ inequality_end)
-        return z.reshape(-1)
-
-    def curvature(self, at: StagedLinearisation) -> Float[Array, ""]:
-        return jnp.abs(at.hessian).max()
-
-    def factor(
-        self, at: StagedLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array
-    ) -> StageFactors:
-        """Factor the system in one pass over the stages; each stage's equalities are appended to the rows of its coupling."""
-        inequality, inequality_end = jnp.split(weights, [self.stages * self.sizes[2]])
-        inequality = inequality.reshape(self.stages, self.sizes[2])
-        p = share * at.hessian + jax.vmap(jnp.diag)(self.rows(diagonal))
-        p = p + jnp.einsum("ski,sk,skj->sij", at.inequality, inequality, at.inequality)
-        p = p.at[-1].add(at.last_inequality.T @ (inequality_end[:, None] * at.last_inequality))
-        left = jnp.concatenate([at.left, at.equality[:-1]], axis=1)
-        right = jnp.concatenate([at.right, jnp.zeros_like(at.equality[1:])], axis=1)
-        last = jnp.concatenate([at.equality[-1], at.last_equality])
-        largest = jnp.abs(left).max(initial=0.0)
-        return factor_stages(p, left, right, last, convexifier(self.curvature(at), largest, delta), delta)
-
-    def solve(self, factors: StageFactors, r1: Array, r2: Array) -> tuple[Array, Array]:
-        """Solve in one forward and one backward pass."""
-        count, (m, p, _) = self.stages, self.sizes
-        (coupling, own, end), _ = self.split(r2, jnp.zeros(count * self.sizes[2], r2.dtype))
-        rows = jnp.concatenate([coupling, own[:-1]], axis=1)  # in the order used by `factor`
-        z, y, y_end = solve_stages(factors, self.rows(r1), rows, jnp.concatenate([own[-1], end]))
-        own = jnp.concatenate([y[:, m:].reshape(-1), y_end[:p]])
-        return z.reshape(-1), jnp.concatenate([y[:, :m].reshape(-1), own, y_end[p:]])
-
-
-Scheme = Literal["trapezoidal", "hermite_simpson"]
-
-
-STIFF = 100.0  # weight of the differences between copies of the duration, which would otherwise absorb other violations
+    return differentiated(problem).solved(program, result)
 
 
 class Unknowns(NamedTuple):
@@ -424,7 +464,7 @@ class _Data(NamedTuple):
     """The data of a knot."""
 
     k: Array
-    weight: Array  # weight of the knot in the integral, in units of the time step
+    weight: Array  # weights in the integral of the knot and the midpoint after it, in units of the time step
     middle_weight: Array
     first: Array  # 1 at the first knot, else 0
     active: tuple[Array, Array]  # 1 for enforced constraints, else 0
@@ -465,78 +505,67 @@ def solve_by_collocation(
         TrajectoryError: the robot has spherical or free joints, `scheme` or `hessian` is unknown, or "hermite_simpson" is used
             with a torque-rate cost.
     """
-    check_transcribable(problem)
     if scheme not in ("trapezoidal", "hermite_simpson"):
         raise TrajectoryError(f"the scheme must be 'trapezoidal' or 'hermite_simpson', not {scheme!r}")
-    if scheme == "hermite_simpson" and problem.has_torque_rate:
-        raise TrajectoryError("torque-rate costs require scheme='trapezoidal'")
     middles = scheme == "hermite_simpson"
     form_of = lambda problem, exact, like: _Form(problem, middles, exact, like)
-    return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
+    return solve_transcribed(
+        form_of, problem, guess, hessian, tolerance=tolerance, max_iterations=max_iterations, barrier=barrier
+    )
 
 
-class _Form:
+class _Form(Transcription):
     """The collocation of one problem: the layout of the unknowns, and the contributions of its knots to the program."""
 
     def __init__(self, problem: OptimalControlProblem, middles: bool, exact: bool, like: TorqueRows | None = None):
-        self.problem, self.middles = problem, middles
-        self.n, self.steps = problem.chain.nv, problem.steps
+        if middles and problem.has_torque_rate:
+            raise TrajectoryError("torque-rate costs require scheme='trapezoidal'")
         self.free_duration = problem.duration_limits is not None
-        self.torques = torque_rows(problem, like)
-        self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
-        self.unknowns = self.n * (6 if middles else 3) + self.n * problem.has_torque_rate + self.free_duration
-        self.bounded = (PositionLimits,) if self.free_duration else (PositionLimits, VelocityLimits)
+        super().__init__(
+            problem, exact, like, (PositionLimits,) if self.free_duration else (PositionLimits, VelocityLimits)
+        )
+        self.middles, self.rate = middles, problem.has_torque_rate
+        self.unknowns = self.n * ((6 if middles else 3) + self.rate) + self.free_duration
 
     def split(self, z: Array) -> Unknowns:
         """The unknowns of a knot."""
         ratio = z[-1] if self.free_duration else jnp.ones((), z.dtype)
-        return self.scaled(self.nominal(z)._replace(ratio=ratio), 1 / ratio)
+        u = self.nominal(z)
+        middle = None if u.middle is None else (u.middle[0], u.middle[1] / ratio, u.middle[2] / ratio**2)
+        return u._replace(v=u.v / ratio, a=u.a / ratio**2, middle=middle, ratio=ratio)
 
     def nominal(self, z: Array) -> Unknowns:
         """The unknowns of a knot, with velocities and accelerations in the problem's nominal time."""
-        n = self.n
-        parts = [z[i * n : (i + 1) * n] for i in range(6 if self.middles else 3)]
-        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # the unknowns a dt are comparable in size to v
-        before = z[3 * n : 4 * n] if self.problem.has_torque_rate else None
-        middle = (parts[3], parts[4], parts[5]) if self.middles else None
-        return Unknowns(parts[0], parts[1], parts[2], middle, before, jnp.ones((), z.dtype))
+        n, dt = self.n, self.problem.dt  # the unknowns a dt are comparable in size to v
+        q, v, a = z[:n], z[n : 2 * n], z[2 * n : 3 * n] / dt
+        more = z[3 * n : 6 * n]
+        middle = (more[:n], more[n : 2 * n], more[2 * n :] / dt) if self.middles else None
+        return Unknowns(q, v, a, middle, more[:n] if self.rate else None, jnp.ones((), z.dtype))
 
-    def scaled(self, u: Unknowns, by: Array) -> Unknowns:
-        """A copy of the unknowns, with velocities multiplied by the factor `by` and accelerations by the square of `by`."""
-        middle = None if u.middle is None else (u.middle[0], u.middle[1] * by, u.middle[2] * by**2)
-        return u._replace(v=u.v * by, a=u.a * by**2, middle=middle)
+    def motions(self, u: Unknowns) -> list[Array]:
+        """States and accelerations at the knot and, if any, at the midpoint, one row each."""
+        return [jnp.stack(x) for x in zip((u.q, u.v, u.a), *([u.middle] if u.middle else []), strict=True)]
 
     def torques_at(self, z: Array) -> Array:
         """Torques at the knot, followed by those at the midpoint."""
-        u, torque = self.split(z), partial(drive_torque, self.problem.chain)
-        if u.middle is None:
-            return torque(u.q, u.v, u.a)
-        return jax.vmap(torque)(*self.pairs(u)).reshape(-1)
-
-    def pairs(self, u: Unknowns) -> list[Array]:
-        """States and accelerations at the knot and at the midpoint, one row each."""
-        return [jnp.stack(pair) for pair in zip((u.q, u.v, u.a), u.middle or (), strict=True)]
+        return jax.vmap(partial(drive_torque, self.problem.chain))(*self.motions(self.split(z))).reshape(-1)
 
     def torques_jacobian(self, z: Array) -> Array:
         """The Jacobian of `torques_at` with respect to z."""
-        u, n = self.split(z), self.n
+        u, n, dt = self.split(z), self.n, self.problem.dt
 
         def jacobian(q, v, a):
             """Jacobians of the torques with respect to the unknowns of a knot or midpoint, and with respect to the ratio r."""
             by_q, by_v, by_a = jnp.split(torque_jacobian(self.problem.chain, q, v, a), 3, axis=1)
-            by_ratio = -(by_v @ v + 2 * by_a @ a) / u.ratio
-            own = [by_q, by_v / u.ratio, by_a / (self.problem.dt * u.ratio**2)]
-            return jnp.concatenate(own, axis=1), by_ratio[:, None]
+            own = jnp.concatenate([by_q, by_v / u.ratio, by_a / (dt * u.ratio**2)], axis=1)
+            return own, -(by_v @ v + 2 * by_a @ a) / u.ratio
 
-        def rows(own, by_ratio, before):
-            after = self.unknowns - before - 3 * n - self.free_duration
-            own = jnp.pad(own, ((0, 0), (before, after)))
-            return jnp.concatenate([own, by_ratio], axis=1) if self.free_duration else own
-
-        if u.middle is None:
-            return rows(*jacobian(u.q, u.v, u.a), 0)
-        own, by_ratio = jax.vmap(jacobian)(*self.pairs(u))
-        return jnp.concatenate([rows(own[0], by_ratio[0], 0), rows(own[1], by_ratio[1], 3 * n)])
+        own, by_ratio = jax.vmap(jacobian)(*self.motions(u))
+        count = len(own)
+        rows = jnp.zeros((count * n, self.unknowns), z.dtype)
+        for i in range(count):
+            rows = rows.at[i * n : (i + 1) * n, 3 * i * n : 3 * (i + 1) * n].set(own[i])
+        return rows.at[:, -1].set(by_ratio.reshape(-1)) if self.free_duration else rows
 
     def knot(self, k: Array, u: Unknowns, state: tuple[Array, Array], tau: Array, place: float) -> Knot:
         """The argument of costs and constraints at a knot (place = 0) or at the following midpoint (place = 0.5)."""
@@ -545,21 +574,18 @@ class _Form:
         number = jax.lax.stop_gradient(k).astype(jnp.int32)
         return Knot(number, (k + place) * h, *state, tau, before, h)
 
-    def stage(self, data: _Data, z: Array, tau: Array) -> Stage:
+    def stage(self, data: _Data, z: Array, tau: Array) -> Part:
         """The contribution of a knot and of the following midpoint."""
-        problem, k = self.problem, data.k
-        u = self.split(z)
-        knot = self.knot(k, u, (u.q, u.v), tau[: self.n], 0.0)
-        knots = [(knot, data.weight)]
+        problem, k, u = self.problem, data.k, self.split(z)
+        knots = [(self.knot(k, u, (u.q, u.v), tau[: self.n], 0.0), data.weight)]
         if u.middle is not None:
             knots.append((self.knot(k, u, u.middle[:2], tau[self.n :], 0.5), data.middle_weight))
-        rows = [path_rows(problem, self.torques, knot, self.bounded) for knot, _ in knots]
-        equal, below = (jnp.concatenate(x) for x in zip(*rows, strict=True))
+        equal, below = (jnp.concatenate(x) for x in zip(*(self.rows(knot) for knot, _ in knots), strict=True))
         equal, below = data.active[0] * equal, data.active[1] * below - (1 - data.active[1])
         if self.free_duration:
             equal = jnp.concatenate([equal, data.first * u.ratio * (u.v - problem.v0)])
         costs = [weight * knot.dt * running_cost(problem, knot) for knot, weight in knots]
-        return Stage(jnp.stack(costs).sum(), *self.coupling(z, knot.tau), equal, below)
+        return Part(jnp.stack(costs).sum(), equal, below, *self.coupling(z, tau[: self.n]))
 
     def coupling(self, z: Array, tau: Array) -> tuple[Array, Array]:
         """The contributions of a knot to the defects of the step after it and of the step before it."""
@@ -580,103 +606,84 @@ class _Form:
 
     def last(self, z: Array, tau: Array) -> Part:
         """The contribution of the last knot."""
-        problem, u = self.problem, self.split(z)
+        u = self.split(z)
         knot = self.knot(jnp.asarray(1.0 * self.steps, z.dtype), u, (u.q, u.v), tau[: self.n], 0.0)
-        equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)
-        duration = self.problem.dt * self.steps * u.ratio
-        cost = problem.duration_weight * duration if self.free_duration else jnp.zeros((), z.dtype)
-        return Part(cost + terminal_cost(problem, knot), equal, below)
+        return self.end(knot, self.problem.dt * self.steps * u.ratio if self.free_duration else jnp.zeros_like(u.ratio))
 
     def program(self, guess: Trajectory | None) -> tuple[StagedProgram, Array, Array, Array]:
         """The program, its initial guess and its bounds."""
-        problem, count, n = self.problem, self.steps + 1, self.n
-        dtype = problem.q0.dtype
-        knots, duration = guessed_motion(problem, guess, jnp.linspace(0, 1, count, dtype=dtype))
-        nominal = problem.dt * self.steps
-        ratio = duration / nominal if self.free_duration else jnp.ones((), dtype)
-        changes = lambda motion: motion._replace(v=motion.v * ratio, a=motion.a * (problem.dt * ratio**2))
-        columns = [*changes(knots)]
-        if self.middles:
-            middles, _ = guessed_motion(problem, guess, (jnp.arange(count, dtype=dtype) + 0.5) / self.steps)
-            columns += [*changes(middles)]
-        if problem.has_torque_rate:
-            tau = jax.vmap(partial(drive_torque, problem.chain))(*knots)
-            columns.append(jnp.concatenate([resting_torque(problem)[None], tau[:-1]]))
-        if self.free_duration:
-            columns.append(jnp.full((count, 1), 1.0, dtype) * ratio)
-        x = jnp.concatenate(columns, axis=1)
+        problem, count, n, dtype = self.problem, self.steps + 1, self.n, self.problem.q0.dtype
+        nominal, limits = problem.dt * self.steps, problem.duration_limits
+        resting = resting_torque(problem) if self.rate else None
+        free = jnp.full(n, jnp.inf, dtype)
         q_low, q_high, v_low, v_high = state_bounds(problem, self.bounded)
-        nothing = jnp.full(n, jnp.inf, dtype)
-        low, high = [q_low, v_low, -nothing], [q_high, v_high, nothing]
-        low, high = (low * 2, high * 2) if self.middles else (low, high)
-        if problem.has_torque_rate:
-            low, high = [*low, -nothing], [*high, nothing]
-        limits = problem.duration_limits
+        columns, low, high = [], [], []  # of the unknowns, and of their bounds
+        for place in (0, 0.5) if self.middles else (0,):
+            times = (jnp.arange(count, dtype=dtype) + place) / self.steps
+            motion, duration = guessed_motion(problem, guess, times)
+            ratio = duration / nominal if self.free_duration else jnp.ones((), dtype)
+            columns += [motion.q, motion.v * ratio, motion.a * (problem.dt * ratio**2)]
+            low, high = [*low, q_low, v_low, -free], [*high, q_high, v_high, free]
+        if resting is not None:
+            tau = jax.vmap(partial(drive_torque, problem.chain))(*motion)
+            columns.append(jnp.concatenate([resting[None], tau[:-1]]))
+            low, high = [*low, -free], [*high, free]
         if limits is not None:
+            columns.append(jnp.full((count, 1), 1.0, dtype) * ratio)
             low, high = [*low, limits[:1] / nominal], [*high, limits[1:] / nominal]
-        lower, upper = (jnp.broadcast_to(jnp.concatenate(b), x.shape) for b in (low, high))
-        start = problem.q0 if self.free_duration else jnp.concatenate([problem.q0, problem.v0])
-        lower, upper = (b.at[0, : len(start)].set(start) for b in (lower, upper))
+        x = jnp.concatenate(columns, axis=1)
+        fixed = [(0, 0, problem.q0 if self.free_duration else jnp.concatenate([problem.q0, problem.v0]))]
         if self.middles:  # no step follows the last knot
-            lower, upper = (b.at[-1, 3 * n : 6 * n].set(x[-1, 3 * n : 6 * n]) for b in (lower, upper))
-        if problem.has_torque_rate:
-            lower, upper = (b.at[0, 3 * n : 4 * n].set(resting_torque(problem)) for b in (lower, upper))
-        data = self.data(x)
-        couplings = (4 if self.middles else 2) + problem.has_torque_rate
+            fixed.append((-1, 3 * n, x[-1, 3 * n : 6 * n]))
+        if resting is not None:
+            fixed.append((0, 3 * n, resting))
+        bounds = [jnp.broadcast_to(jnp.concatenate(b), x.shape) for b in (low, high)]
+        for row, entry, value in fixed:
+            bounds = [b.at[row, entry : entry + len(value)].set(value) for b in bounds]
+        data = self.data(dtype)
+        couplings = (4 if self.middles else 2) + self.rate
         equalities = data.active[0].shape[1] + self.free_duration * n
         sizes = (couplings * n + self.free_duration, equalities, data.active[1].shape[1])
-        pinned = self.pinned(data)
-        program = StagedProgram(data, self.inner, self.stage, self.last, self.unknowns, count, sizes, pinned=pinned)
-        return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
+        own, end = self.pinned()
+        pinned = jnp.tile(own, 1 + self.middles)[None] & (data.active[1] > 0)
+        program = StagedProgram(
+            data,
+            jnp.zeros((0, self.unknowns), dtype),
+            self.inner,
+            self.stage,
+            self.last,
+            sizes,
+            pinned=jnp.concatenate([pinned.reshape(-1), end]),
+        )
+        lower, upper = (b.reshape(-1) for b in bounds)
+        return program, x.reshape(-1), lower, upper
 
-    def data(self, x: Float[Array, "S n"]) -> _Data:
+    def data(self, dtype: Any) -> _Data:
         """Weights of the integral and masks of the enforced constraints; the midpoint after the last knot is masked out."""
-        count, dtype = self.steps + 1, x.dtype
-        ends = np.zeros(count)
-        ends[[0, -1]] = 1
+        count = self.steps + 1
+        ends, middle = np.zeros(count), np.full(count, 4 / 6 if self.middles else 0.0)
+        ends[[0, -1]], middle[-1] = 1, 0
+        equal, below = self.enforced()
         if self.middles:
-            weight, middle = (2 - ends) / 6, np.full(count, 4 / 6)
-            middle[-1] = 0
-        else:
-            weight, middle = (2 - ends) / 2, np.zeros(count)
-        active = rows_that_count(self.problem, self.torques, self.bounded)
-        if self.middles:
-            equal, below = (jnp.concatenate([x, jnp.ones_like(x).at[-1].set(0.0)], axis=1) for x in active)
-            active = equal, below
-        k = jnp.arange(count, dtype=dtype)
+            equal, below = (jnp.concatenate([x, jnp.ones_like(x).at[-1].set(0.0)], axis=1) for x in (equal, below))
+        weight = (2 - ends) / (6 if self.middles else 2)
         first = jnp.zeros(count, dtype).at[0].set(1.0)
-        return _Data(k, jnp.asarray(weight, dtype), jnp.asarray(middle, dtype), first, active)
+        return _Data(
+            jnp.arange(count, dtype=dtype),
+            jnp.asarray(weight, dtype),
+            jnp.asarray(middle, dtype),
+            first,
+            (equal, below),
+        )
 
-    def pinned(self, data: _Data) -> Bool[Array, " r"]:
-        """True for the inequalities of limits with nothing in between."""
-        active = jnp.split(data.active[1], 1 + self.middles, axis=1)
-        own, end = zip(*(pinned_rows(self.problem, self.torques, x, self.bounded) for x in active), strict=True)
-        return jnp.concatenate([jnp.concatenate(own, axis=1).reshape(-1), end[0]])
-
-    def solution(self, program: StagedProgram, result: InteriorPointResult) -> Solution:
+    def solved(self, program: StagedProgram, result: InteriorPointResult) -> Solution:
         """Convert a result of the interior-point method to a `Solution`."""
-        z = program.rows(result.x)
-        u = jax.vmap(self.split)(z)
-        torques = jax.vmap(self.torques_at)(z)
+        z = program.seen(result.x)
+        u, torques = jax.vmap(self.split)(z), jax.vmap(self.torques_at)(z)
         tau = torques[:, : self.n]
-        if self.middles:
-            mean = (tau[:-1] + 4 * torques[:-1, self.n :] + tau[1:]) / 6
-        else:
-            mean = (tau[:-1] + tau[1:]) / 2
+        mean = (tau[:-1] + 4 * torques[:-1, self.n :] + tau[1:]) / 6 if self.middles else (tau[:-1] + tau[1:]) / 2
         t = self.problem.dt * self.steps * u.ratio[-1] * jnp.linspace(0, 1, self.steps + 1, dtype=z.dtype)
         left, right = jax.vmap(self.coupling)(z, tau)
-        defects = left[:-1] + right[1:]
-        (coupling, own, end), (below, below_end) = program.split(
-            result.equality_multipliers, result.inequality_multipliers
-        )
-        multipliers = {
-            "dynamics": coupling,
-            "equality": own,
-            "inequality": below,
-            "terminal_equality": end,
-            "terminal_inequality": below_end,
-            "lower": program.rows(result.lower_multipliers),
-            "upper": program.rows(result.upper_multipliers),
-        }
+        bounds = {"lower": program.seen(result.lower_multipliers), "upper": program.seen(result.upper_multipliers)}
         trajectory = Trajectory(t, u.q, u.v, mean)
-        return transcribed_solution(self.problem, trajectory, result, jnp.abs(defects).max(), multipliers)
+        return self.solution(trajectory, program, result, left[:-1] + right[1:], ("dynamics", ""), bounds)

@@ -1,8 +1,6 @@
 """Optimisation of policies by gradient descent through many parallel rollouts, each with its own robot and initial state."""
 
 import functools
-import io
-import json
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -14,8 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..errors import TrajectoryError, warn
-from ..io.files import read_bytes, write_whole
-from ..io.model_file import checksum
+from ..io.files import checksum, packed, read_headed, unpacked, write_headed
 from ..model.chain import Chain
 from ..model.compiled import checked
 from ..simulation.rollouts import march
@@ -83,44 +80,24 @@ FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, whose checksum cover
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
     """Write arrays and history to the file atomically; on TrajectoryError, an existing file is unchanged."""
-    body = io.BytesIO()
-    for leaf in jax.tree.leaves(carry):
-        np.save(body, np.asarray(leaf), allow_pickle=False)
-    content = body.getvalue()
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "leaves": _shapes(carry),
-        "lost": lost,
-        "history": history,
-    }
-    header["sha256"] = checksum(header, content)
-    write_whole(path, json.dumps(header).encode() + b"\n" + content, TrajectoryError)
+    header = {"format": FORMAT, "version": VERSION, "leaves": _shapes(carry), "lost": lost, "history": history}
+    write_headed(path, header, packed(jax.tree.leaves(carry)), TrajectoryError)
 
 
 def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, list[float]], int]:
     """Read arrays (structured like `like`), history and number of failures; TrajectoryError if it is not this progress."""
-    name = os.fspath(path)
-    first, _, content = read_bytes(path, "file with the progress", TrajectoryError).partition(b"\n")
+    header, content = read_headed(path, "file with the progress", TrajectoryError)
     try:
-        header: dict[str, Any] = json.loads(first)
         known = header["format"] == FORMAT and header["version"] in (1, VERSION)
         leaves, digest, history, lost = header["leaves"], header["sha256"], header["history"], int(header["lost"])
-        intact = known and checksum(header, content) == digest
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise TrajectoryError(
-            f"{name}: this file does not contain the progress of a policy; choose another file=, or remove this one"
-        ) from None
-    if not intact:
-        raise TrajectoryError(
-            f"{name}: this file is damaged or was written by another version; remove it to start again"
-        )
-    if leaves != _shapes(like):
-        raise TrajectoryError(
-            f"{name}: this file belongs to another policy or optimiser; choose another file=, or remove this one"
-        )
-    body = io.BytesIO(content)
-    arrays = [jnp.asarray(np.load(body, allow_pickle=False)) for _ in leaves]
+        fault = "" if known and checksum(header, content) == digest else "is damaged or was written by another version"
+    except (ValueError, KeyError, TypeError, OverflowError):
+        leaves, history, lost, fault = [], {}, 0, "does not contain the progress of a policy"
+    if not fault and leaves != _shapes(like):
+        fault = "belongs to another policy or optimiser"
+    if fault:
+        raise TrajectoryError(f"{os.fspath(path)}: this file {fault}; choose another file=, or remove this one")
+    arrays = [jnp.asarray(x) for x in unpacked(content, len(leaves))]
     return jax.tree.unflatten(jax.tree.structure(like), arrays), history, lost
 
 
@@ -188,11 +165,6 @@ class _Rollouts(NamedTuple):
     structure: Any
     bound: Array  # bound on every entry of |v|
 
-    @property
-    def count(self) -> int:
-        """The number of rollouts."""
-        return next(len(x) for x, m in zip(self.leaves, self.mapped, strict=True) if m)
-
 
 @checked
 def optimise_policy(
@@ -255,7 +227,7 @@ def optimise_policy(
     settings = PolicySettings() if settings is None else settings
     rollouts = _rollouts(policy, problem, q0, v0, chains, settings.speed_bound)
     descent = supported(clipped_adam() if optimiser is None else optimiser)
-    count = rollouts.count
+    count = len(q0)
     size = count if batch is None else batch
     if not 1 <= size <= count:
         raise TrajectoryError(f"batch={size}, but there are {count} rollouts; choose a batch size from 1 to {count}")
@@ -264,38 +236,14 @@ def optimise_policy(
     trained = firm(rollouts.trained)
     far, one = (jnp.asarray(x, problem.dtype) for x in (jnp.inf, 1.0))
     carry = _Carry(trained, begin(descent, trained), trained, far, one)
-    start = _Progress(carry, {"cost": [], "gradient": [], "stopped": []}, 0)
+    history, lost = {"cost": [], "gradient": [], "stopped": []}, 0  # number of consecutive non-finite updates
     if file is not None and os.path.exists(file):
-        start = _Progress(*read_progress(file, carry))
-    end = _descended(rollouts, descent, start, updates, None if size == count else size, file, settings)
-    return _result(rollouts, end)
-
-
-class _Progress(NamedTuple):
-    """The progress of an optimisation, as saved in a file."""
-
-    carry: _Carry
-    history: dict[str, list[float]]
-    lost: int  # number of consecutive non-finite updates
-
-
-def _descended(
-    rollouts: _Rollouts,
-    descent: Any,
-    start: _Progress,
-    updates: int,
-    size: int | None,
-    file: str | os.PathLike[str] | None,
-    settings: PolicySettings,
-) -> _Progress:
-    """Make all updates, or stop after too many consecutive failures; save periodically and when the loop ends or fails."""
-    carry, history, lost = start
-    key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
-    done = len(history["cost"])
+        carry, history, lost = read_progress(file, carry)
+    key, done = jax.random.key(settings.seed), len(history["cost"])
     try:
         while done < updates and lost <= _BACK:
-            chosen = None if size is None else _drawn(jax.random.fold_in(key, done), rollouts.count, size)
-            carry, numbers = _update(carry, rollouts.rest, rollouts.leaves, chosen, rollouts.bound, static)
+            chosen = None if size == count else _drawn(jax.random.fold_in(key, done), count, size)
+            carry, numbers = _update(carry, rollouts, chosen, descent, settings.checkpoint)
             for name, value in zip(history, np.asarray(numbers).tolist(), strict=True):
                 history[name].append(value)
             done += 1
@@ -307,22 +255,22 @@ def _descended(
     finally:
         if file is not None:
             write_progress(file, carry, history, lost)
-    return _Progress(carry, history, lost)
+    return _result(rollouts, carry, history, lost)
 
 
-def _result(rollouts: _Rollouts, end: _Progress) -> PolicyOptimisation:
+def _result(rollouts: _Rollouts, carry: _Carry, history: dict[str, list[float]], lost: int) -> PolicyOptimisation:
     """The final result, with the last policy or the best one, whichever has the lower mean cost over all rollouts."""
-    found = [rollouts._replace(trained=policy) for policy in (end.carry.policy, end.carry.best)]
+    found = [rollouts._replace(trained=policy) for policy in (carry.policy, carry.best)]
     costs, stopped = zip(*(map(np.asarray, _all_costs(x)) for x in found), strict=True)
     means = [float(x.mean()) if np.isfinite(x).all() else np.inf for x in costs]
     better = int(np.argmin(means))
     policy = eqx.combine(found[better].trained, rollouts.rest)
-    history = {name: np.array(values) for name, values in end.history.items()}
-    mean = float(costs[better].mean())
     share = float(stopped[better].mean())
     if share == 1:
         warn(f"all {len(costs[better])} rollouts of the optimised policy diverge, {_ADVICE}", RuntimeWarning)
-    return PolicyOptimisation(policy, mean, costs[better], len(history["cost"]), end.lost <= _BACK, history, share)
+    arrays = {name: np.array(values) for name, values in history.items()}
+    mean = float(costs[better].mean())
+    return PolicyOptimisation(policy, mean, costs[better], len(history["cost"]), lost <= _BACK, arrays, share)
 
 
 @checked
@@ -353,12 +301,8 @@ def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Traject
         tau = _torque(policy, problem, k, q, v)
         return *advance(problem, q, v, tau), tau
 
-    start = (
-        problem.q0.astype(problem.dtype),
-        problem.v0.astype(problem.dtype),
-        jnp.zeros(problem.chain.nv, problem.dtype),
-    )
-    q, v, tau = march(move, start, None, problem.steps)
+    q, v = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
+    q, v, tau = march(move, (q, v, jnp.zeros_like(v)), None, problem.steps)
     return Trajectory(knot_times(problem, q.dtype), q, v, tau[1:])
 
 
@@ -391,36 +335,14 @@ def _cost(
     return total + terminal_cost(problem, end), ~going
 
 
-class _Static:
-    """The static arguments of a compiled update, compared by value so that equal arguments share one compiled program."""
-
-    def __init__(self, rollouts: _Rollouts, options: tuple):
-        self.key = (tuple(rollouts.mapped), rollouts.structure, options)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and self.key == other.key
+def _each(x: _Rollouts, checkpoint: int | None = None) -> tuple[Array, Array]:
+    """The costs of all rollouts, and a mask of those that diverged."""
+    policy = eqx.combine(x.trained, x.rest)
+    single = lambda *leaves: _cost(policy, jax.tree.unflatten(x.structure, leaves), checkpoint, x.bound)
+    return jax.vmap(single, in_axes=tuple(0 if m else None for m in x.mapped))(*x.leaves)
 
 
-def _each(
-    trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
-) -> tuple[Array, Array]:
-    """The costs of all rollouts in `leaves`, and a mask of the rollouts that diverged."""
-    mapped, structure, _ = static.key
-    policy = eqx.combine(trained, rest)
-    single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
-    return jax.vmap(single, in_axes=tuple(0 if m else None for m in mapped))(*leaves)
-
-
-def _all_costs(x: _Rollouts) -> tuple[Array, Array]:
-    return _costs(x.trained, x.rest, x.leaves, x.bound, _Static(x, ()))
-
-
-@eqx.filter_jit
-def _costs(trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static) -> tuple[Array, Array]:
-    return _each(trained, rest, leaves, bound, static)
+_all_costs = eqx.filter_jit(_each)
 
 
 @eqx.filter_jit
@@ -429,14 +351,13 @@ def _drawn(key: Array, count: int, size: int) -> Array:
 
 
 @eqx.filter_jit
-def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None, bound: Array, static: _Static):
+def _update(carry: _Carry, x: _Rollouts, chosen: Array | None, descent: Any, checkpoint: int | None):
     """Make one update; return the new state and (cost, norm of the gradient, fraction of diverged rollouts)."""
-    mapped, _, (descent, checkpoint) = static.key
     if chosen is not None:
-        leaves = [x[chosen] if m else x for x, m in zip(leaves, mapped, strict=True)]
+        x = x._replace(leaves=[leaf[chosen] if m else leaf for leaf, m in zip(x.leaves, x.mapped, strict=True)])
 
     def loss(trained):
-        costs, stopped = _each(trained, rest, leaves, bound, static, checkpoint)
+        costs, stopped = _each(x._replace(trained=trained), checkpoint)
         return jnp.mean(costs), jnp.mean(stopped.astype(costs.dtype))
 
     (cost, stopped), slope = jax.value_and_grad(loss, has_aux=True)(carry.policy)
@@ -478,8 +399,6 @@ def _rollouts(
     sizes = {len(x) for x, m in zip(leaves, batched, strict=True) if m}
     if len(sizes) != 1 or sizes == {0}:
         rows = ", ".join(map(str, sorted(sizes)))
-        raise TrajectoryError(
-            f"q0, v0 and chains have {rows} rows; pass the same number of rows for each, at least one"
-        )
+        raise TrajectoryError(f"q0, v0 and chains have {rows} rows; pass the same number for each, at least one")
     trained, rest = eqx.partition(policy, eqx.is_inexact_array)
     return _Rollouts(trained, rest, leaves, batched, structure, jnp.asarray(speed_bound, problem.dtype))

@@ -7,21 +7,234 @@ in the objective. A Newton step is accepted if, compared with every entry of the
 infeasibility or the barrier function. If none is, a restoration phase reduces the infeasibility alone, by Levenberg-Marquardt
 steps with a barrier of its own, until the filter accepts an iterate. The constraints are reported as locally infeasible only
 at a stationary point of their violation.
+
+Each class of programs evaluates f, c, g and their derivatives, and solves the linear systems of Newton steps: `DenseProgram`
+as a whole, a program of knots also stage by stage. Each block of these systems is
+
+    [ P   D^T    ] [z]   [r1]
+    [ D  -delta I] [y] = [r2].
+
+With delta > 0, the rows of D may be linearly dependent. Adding rho D^T times the second row to the first makes the pivot P +
+rho D^T D positive definite if P is so on the null space of D and rho is large enough. A successful Cholesky factorisation
+therefore shows that the matrix has the inertia required at a minimum.
 """
 
+import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics.engine.lanes import sparse_jvp
 from ..model.compiled import checked
 from .constraints import coincide
-from .nonlinear_program import DenseProgram, Function, Program
 from .problem import RUNNING, Status, choose
+
+Function = Callable[[Array], Array]
+
+
+class Pivot(NamedTuple):
+    """Factors with P + rho D^T D = L L^T, (1 - rho delta) D (L L^T)^-1 D^T + delta I = C C^T; NaN if one does not exist."""
+
+    root: Float[Array, "*stages n n"]  # L^-1
+    across: Float[Array, "*stages n m"]  # L^-1 D^T
+    weight: Float[Array, "*stages m m"]  # C^-1
+    rho: Float[Array, "*stages"]
+    delta: Float[Array, "*stages"]
+
+
+def pivot(p: Float[Array, "n n"], d: Float[Array, "m n"], rho: Float[Array, ""], delta: Float[Array, ""]) -> Pivot:
+    """Factor one block, in O(n^3 + n^2 m + m^3)."""
+    root = _inverse_root(p + rho * d.T @ d)
+    across = root @ d.T
+    small = (1 - rho * delta) * across.T @ across
+    return Pivot(root, across, _inverse_root(small + delta * jnp.eye(len(d), dtype=d.dtype)), rho, delta)
+
+
+def _inverse_root(matrix: Array) -> Array:
+    """L^-1 for a matrix L L^T; NaN if the matrix is not positive definite."""
+    if matrix.shape[0] == 0:
+        return matrix
+    lower = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+    return solve_triangular(lower, jnp.eye(len(matrix), dtype=matrix.dtype), lower=True)
+
+
+def forward(block: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+    """Forward substitution: y = L^-1 (r1 + rho D^T r2) and w = C^-1 (D (L L^T)^-1 (r1 + rho D^T r2) - r2)."""
+    # D^T = L (L^-1 D^T), and therefore L^-1 rho D^T r2 = rho (L^-1 D^T) r2
+    y = block.root @ r1 + block.rho * (block.across @ r2)
+    return y, block.weight @ (block.across.T @ y - r2)
+
+
+def backward(
+    block: Pivot, y: Float[Array, " n"], w: Float[Array, " m"], after: Float[Array, " m"]
+) -> tuple[Array, Array]:
+    """Back substitution for (z, multipliers); `after` is the term that the next stage's z adds to the second row."""
+    share = 1 - block.rho * block.delta
+    multipliers = block.weight.T @ (w + block.weight @ after / share) - block.rho / share * after
+    return block.root.T @ (y - block.across @ (share * multipliers + block.rho * after)), multipliers
+
+
+class StageFactors(NamedTuple):
+    """Factors of the stages; `right` is the Jacobian R of each stage's rows with respect to the next stage's z."""
+
+    stages: Pivot
+    right: Float[Array, "N m n"]
+    last: Pivot
+
+
+def factor_stages(
+    p: Float[Array, "S n n"],
+    left: Float[Array, "N m n"],
+    right: Float[Array, "N m n"],
+    last: Float[Array, "k n"],
+    rho: Float[Array, ""],
+    delta: Float[Array, ""],
+) -> StageFactors:
+    """Factor stages with rows left_k z_k + right_k z_{k+1} - delta y_k, then last z_N - delta y_N: O(N (n^3 + m^3))."""
+
+    def stage(carried, x):
+        own, d, r = x
+        block = pivot(own + carried, d, rho, delta)
+        seen = block.weight @ r
+        carried = (seen.T @ seen - rho * r.T @ r) / (1 - rho * delta)
+        return carried, block
+
+    carried, blocks = jax.lax.scan(stage, jnp.zeros_like(p[0]), (p[:-1], left, right))
+    return StageFactors(blocks, right, pivot(p[-1] + carried, last, rho, delta))
+
+
+def solve_stages(
+    factors: StageFactors, r1: Float[Array, "S n"], r2: Float[Array, "N m"], last: Float[Array, " k"]
+) -> tuple[Array, Array, Array]:
+    """Solve for z, the multipliers of all stages' rows, and those of the last rows, in two passes: O(N (n + m)^2)."""
+
+    def ahead(carried, x):
+        block, r, own, rows = x
+        y, w = forward(block, own - carried, rows)
+        return r.T @ (block.weight.T @ w), (y, w)
+
+    carried, (y, w) = jax.lax.scan(ahead, jnp.zeros_like(r1[0]), (factors.stages, factors.right, r1[:-1], r2))
+    end = forward(factors.last, r1[-1] - carried, last)
+    end, end_multipliers = backward(factors.last, *end, jnp.zeros_like(last))
+
+    def back(following, x):
+        block, r, y, w = x
+        z, multipliers = backward(block, y, w, r @ following)
+        return z, (z, multipliers)
+
+    _, (z, multipliers) = jax.lax.scan(back, end, (factors.stages, factors.right, y, w), reverse=True)
+    return jnp.concatenate([z, end[None]]), multipliers, end_multipliers
+
+
+def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
+    """The rho that outweighs negative curvature of W across the constraints without losing precision."""
+    size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
+    return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
+
+
+class Program(eqx.Module):
+    """A nonlinear program in x. `pinned` entries of g must be zero.
+
+    What `linearise` returns has the `values` (f, c, g) and the `gradient` of f at a point, and the `curvature`, the largest
+    absolute entry of W or an estimate of it. Derivatives by fixed unknowns (`free` = 0) are zero.
+    """
+
+    pinned: Bool[Array, " r"] | None = eqx.field(default=None, kw_only=True)
+
+    @abc.abstractmethod
+    def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        """The values of f, c and g."""
+
+    @abc.abstractmethod
+    def linearise(self, x: Array, y: Array, w: Array, free: Array) -> Any:
+        """Compute grad f, the Jacobians A of c and G of g, and W, the Hessian of f + y . c + w . g or an approximation."""
+
+    @abc.abstractmethod
+    def curved(self, at: Any, dx: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The product W dx."""
+
+    @abc.abstractmethod
+    def slopes(self, at: Any, dx: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        """The products grad f . dx, A dx and G dx."""
+
+    def times(self, at: Any, dx: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        """The products W dx, A dx and G dx."""
+        return self.curved(at, dx), *self.slopes(at, dx)[1:]
+
+    def transposed(self, at: Any, y: Float[Array, " m"], w: Float[Array, " r"]) -> Float[Array, " n"]:
+        """The vector A^T y + G^T w."""
+        return jax.linear_transpose(lambda dx: self.slopes(at, dx)[1:], at.gradient)((y, w))[0]
+
+    @abc.abstractmethod
+    def factor(self, at: Any, share: Array, diagonal: Array, weights: Array, delta: Array) -> Any:
+        """Factor [H, A^T; A, -delta I], H = share W + diag(diagonal) + G^T diag(weights) G; not finite at a wrong inertia."""
+
+    def solve(self, factors: Any, r1: Array, r2: Array) -> tuple[Array, Array]:
+        """Solve the factored system for (dx, y), given the right-hand side (r1, r2)."""
+        return backward(factors, *forward(factors, r1, r2), jnp.zeros_like(r2))
+
+
+def dense_pivot(matrix: Array, equality: Array, curvature: Array, delta: Array) -> Pivot:
+    """Factor [H, A^T; A, -delta I] by two Cholesky factorisations, of an n x n and an m x m matrix."""
+    return pivot(matrix, equality, convexifier(curvature, jnp.abs(equality).max(initial=0.0), delta), delta)
+
+
+def with_values(function: Callable, argument: int = 0) -> Callable:
+    """A function that returns the Jacobian of `function` with respect to one argument, and its value."""
+    return jax.jacfwd(lambda *x: (function(*x),) * 2, argument, has_aux=True)
+
+
+class DenseLinearisation(NamedTuple):
+    """Values and derivatives of a dense program at one point."""
+
+    values: tuple[Array, Array, Array]
+    gradient: Float[Array, " n"]
+    equality: Float[Array, "m n"]
+    inequality: Float[Array, "r n"]
+    hessian: Float[Array, "n n"]
+
+    @property
+    def curvature(self) -> Float[Array, ""]:
+        """The largest absolute entry of W."""
+        return jnp.abs(self.hessian).max()
+
+
+class DenseProgram(Program):
+    """A program of functions of up to a few hundred unknowns, with dense matrices and exact derivatives from JAX."""
+
+    objective: Function
+    equality: Function
+    inequality: Function
+
+    def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        return self.objective(x), self.equality(x), self.inequality(x)
+
+    def linearise(self, x: Array, y: Array, w: Array, free: Array) -> DenseLinearisation:
+        def lagrangian(x):
+            f, c, g = self.evaluate(x)
+            return f + y @ c + w @ g
+
+        (f, c, g), values = with_values(self.evaluate)(x)
+        hessian = jax.jacfwd(jax.grad(lagrangian))(x)
+        hessian = (hessian + hessian.T) / 2
+        hessian = hessian * (free[:, None] * free[None])
+        return DenseLinearisation(values, f * free, c * free[None], g * free[None], hessian)
+
+    def curved(self, at: DenseLinearisation, dx: Array) -> Array:
+        return at.hessian @ dx
+
+    def slopes(self, at: DenseLinearisation, dx: Array) -> tuple[Array, Array, Array]:
+        return at.gradient @ dx, at.equality @ dx, at.inequality @ dx
+
+    def factor(self, at: DenseLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array) -> Pivot:
+        matrix = share * at.hessian + jnp.diag(diagonal) + at.inequality.T @ (weights[:, None] * at.inequality)
+        return dense_pivot(matrix, at.equality, at.curvature, delta)
+
 
 MARGIN = 1e-5  # required improvement of the infeasibility or the barrier function, relative to the infeasibility
 TRIES = 30  # maximum number of regularisations tried per system, and of trial steps per line search
@@ -73,8 +286,9 @@ class Bounds(NamedTuple):
         return jnp.where(self.has_lower, low, 0.0), jnp.where(self.has_upper, high, 0.0)
 
 
-def bounds_of(lower: Array, upper: Array, pinned: Array) -> Bounds:
+def bounds_of(program: Program, lower: Array, upper: Array, inequalities: tuple[int, ...]) -> Bounds:
     """The bounds, with masks of the finite ones. Equal bounds fix an unknown and are excluded from the masks."""
+    pinned = jnp.zeros(inequalities, bool) if program.pinned is None else program.pinned
     free = (lower <= upper) & ~coincide(lower, upper)
     finite = jnp.isfinite(lower) & free, jnp.isfinite(upper) & free
     return Bounds(lower, upper, free.astype(lower.dtype), *finite, pinned)
@@ -186,7 +400,7 @@ def newton_system(
 
     def direction(c, h):
         """The Newton step, which zeroes c and h to first order and minimises a model of the barrier function or merit."""
-        r1 = pull * bounds.free - newton * program.gradient(at)
+        r1 = pull * bounds.free - newton * at.gradient
         r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + shift))
         r2 = -c - newton * soft * p.y
 
@@ -206,28 +420,19 @@ def newton_system(
         return Direction(dx, ds, y, w - p.w, d_low, d_high)
 
     def slope(step):
-        _, c, g = program.values(at)
+        _, c, g = at.values
         _, a_dx, g_dx = program.times(at, step.dx)
-        of_f = jnp.where(restoring, c @ a_dx + (g + p.s) @ (g_dx + step.ds), program.gradient(at) @ step.dx)
+        of_f = jnp.where(restoring, c @ a_dx + (g + p.s) @ (g_dx + step.ds), at.gradient @ step.dx)
         return of_f - pull @ step.dx - mu * (step.ds / s).sum()
 
     return Newton(factors, good, delta, direction, slope)
-
-
-class Attempt(NamedTuple):
-    """A step along a direction; `alpha` and `slope` are the length and the directional derivative for the decrease test."""
-
-    along: Direction
-    length: Array
-    alpha: Array
-    slope: Array
 
 
 def search(
     program: Program, bounds: Bounds, p: Point, at: Any, newton: Newton, judge: Judge
 ) -> tuple[Direction, Trial]:
     """Backtrack until a step is accepted; if the full step is rejected, first try a second-order correction."""
-    f, c, g = program.values(at)
+    f, c, g = at.values
     h, theta = g + p.s, infeasibility(c, g + p.s)
     here = theta, *judge.measure(bounds, p.x, p.s, f, theta)
     rest = jnp.where(judge.restoring, 0.01, jnp.minimum(0.01, judge.mu))  # fraction of each distance that must remain
@@ -243,7 +448,8 @@ def search(
         slope = jnp.where(first, newton.slope(along), slope)
         whole = _furthest(bounds, p, along, rest)
         alpha = jnp.where(first, whole, jnp.where(correcting, alpha, alpha / 2))
-        attempt = Attempt(along, jnp.where(correcting, whole, alpha), alpha, slope)
+        # `alpha` and `slope` are those of the decrease test, also for a correction of another length
+        attempt = along, jnp.where(correcting, whole, alpha), alpha, slope
         return count + 1, alpha, slope, step, _tried(program, bounds, p, here, newton.good, judge, attempt)
 
     zero, no = jnp.zeros((), p.x.dtype), jnp.zeros((), bool)
@@ -254,9 +460,7 @@ def search(
     return step, trial
 
 
-def _tried(
-    program: Program, bounds: Bounds, p: Point, here: tuple, good: Array, judge: Judge, attempt: Attempt
-) -> Trial:
+def _tried(program: Program, bounds: Bounds, p: Point, here: tuple, good: Array, judge: Judge, attempt: tuple) -> Trial:
     """Evaluate an attempt, and accept it if it passes the filter and reduces theta or phi enough (or restoration's merit)."""
     (along, length, alpha, slope), (theta, phi, psi), small = attempt, here, jnp.finfo(p.x.dtype).eps
     # infeasibility at the level of rounding errors
@@ -316,6 +520,9 @@ class InteriorPointResult(NamedTuple):
     complementarity: Float[Array, ""]
     iterations: Int[Array, ""]
     history: dict[str, Float[Array, " iterations"]]
+
+
+HISTORY = ("cost", "infeasibility", "stationarity", "barrier", "step")
 
 
 class _State(NamedTuple):
@@ -395,8 +602,8 @@ def solve_program(
 ) -> InteriorPointResult:
     """Solve a program of any structure, starting from x; for a program given by plain functions, use `interior_point`."""
     dtype, shapes = x.dtype, jax.eval_shape(program.evaluate, x)
-    pinned = jnp.zeros(shapes[2].shape, bool) if program.pinned is None else program.pinned
-    bounds, x = _start(x, bounds_of(lower, upper, pinned))
+    bounds = bounds_of(program, lower, upper, shapes[2].shape)
+    x = _inside(x, bounds)
     if tolerance is None:
         tolerance = 1e-8 if jnp.finfo(dtype).eps < 1e-10 else 1e-4
     mu = jnp.asarray(barrier, dtype)
@@ -405,62 +612,51 @@ def solve_program(
     point = Point(x, s, y, s, mu / below, mu / above)  # slacks and their multipliers are set in the first iteration
     status = jnp.where((lower <= upper).all(), RUNNING, Status.CONTRADICTORY_LIMITS)
     number = lambda value: jnp.asarray(value, dtype)
-    names = ("cost", "infeasibility", "stationarity", "barrier", "step")
+    zero, far, none = number(0.0), number(jnp.inf), jnp.zeros((), jnp.int32)
     state = _State(
         point=point,
         cost=number(jnp.nan),
         mu=mu,
         filter=jnp.full((max_iterations + 1, 2), jnp.inf, dtype),
-        worst=number(jnp.inf),
-        delta=number(0.0),
-        floor=number(0.0),
+        worst=far,
+        **dict.fromkeys(("delta", "floor", "entry", "inner", "damping"), zero),
+        **dict.fromkeys(("slow", "iteration"), none),
         restoring=jnp.zeros((), bool),
-        entry=number(0.0),
-        inner=number(0.0),
-        damping=number(0.0),
-        slow=jnp.zeros((), jnp.int32),
-        iteration=jnp.zeros((), jnp.int32),
         status=status.astype(jnp.int32),
         residuals=jnp.full(3, jnp.inf, dtype),
-        history={name: jnp.full(max_iterations, jnp.nan, dtype) for name in names},
+        history={name: jnp.full(max_iterations, jnp.nan, dtype) for name in HISTORY},
     )
-
-    def body(state):
-        return _iterate(program, bounds, state, number(tolerance), max_iterations)
-
+    body = lambda state: _iterate(program, bounds, state, number(tolerance), max_iterations)
     state = jax.lax.while_loop(lambda state: state.status == RUNNING, body, state)
     p = state.point
     low, high = bounds.multipliers(p.low, p.high)
-    residuals = state.residuals[0], state.residuals[1], state.residuals[2]
-    return InteriorPointResult(
-        p.x, state.cost, p.y, p.w, low, high, p.s, state.status, *residuals, state.iteration, state.history
-    )
+    stationarity, violated, products = (state.residuals[i] for i in range(3))
+    multipliers = p.y, p.w, low, high, p.s
+    measures = stationarity, violated, products, state.iteration, state.history
+    return InteriorPointResult(p.x, state.cost, *multipliers, state.status, *measures)
 
 
-def _start(x: Array, bounds: Bounds) -> tuple[Bounds, Array]:
-    """The bounds, and the guess, moved inside them by at most a hundredth of their distance or of max(1, |bound|)."""
+def _inside(x: Array, bounds: Bounds) -> Array:
+    """The guess, moved inside the bounds by at most a hundredth of their distance or of max(1, |bound|)."""
     lower, upper, has_lower, has_upper = bounds.lower, bounds.upper, bounds.has_lower, bounds.has_upper
-    both = has_lower & has_upper
-    push = lambda bound: jnp.minimum(
-        1e-2 * jnp.maximum(1.0, jnp.abs(bound)), jnp.where(both, 1e-2 * (upper - lower), jnp.inf)
-    )
+    span = jnp.where(has_lower & has_upper, 1e-2 * (upper - lower), jnp.inf)
+    push = lambda bound: jnp.minimum(1e-2 * jnp.maximum(1.0, jnp.abs(bound)), span)
     x = jnp.where(has_lower, jnp.maximum(x, lower + push(jnp.where(has_lower, lower, 0.0))), x)
     x = jnp.where(has_upper, jnp.minimum(x, upper - push(jnp.where(has_upper, upper, 0.0))), x)
     fixed = jnp.isfinite(lower) & jnp.isfinite(upper)
-    x = jnp.where(bounds.free > 0, x, jnp.where(fixed, (lower + upper) / 2, x))  # also for contradictory bounds
-    return bounds, x
+    return jnp.where(bounds.free > 0, x, jnp.where(fixed, (lower + upper) / 2, x))  # also for contradictory bounds
 
 
 def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, max_iterations: int) -> _State:
     """Check the optimality conditions, and take one step if they are not satisfied."""
     p, first = state.point, state.iteration == 0
     at = program.linearise(p.x, p.y, p.w, bounds.free)
-    f, c, g = program.values(at)
+    f, c, g = at.values
     s = jnp.where(first, jnp.where(bounds.pinned, 0.0, jnp.maximum(jnp.abs(g), 1e-2)), p.s)
     p = p._replace(s=s, w=jnp.where(first & ~bounds.pinned, state.mu / bounds.slacks(s), p.w))
     # theta_max of Waechter & Biegler (2006): iterates may become less feasible, but not without bound
     worst = jnp.where(first, 1e4 * jnp.maximum(1.0, infeasibility(c, g + s)), state.worst)
-    gradient = program.gradient(at) + program.transposed(at, p.y, p.w)
+    gradient = at.gradient + program.transposed(at, p.y, p.w)
     low, high = bounds.multipliers(p.low, p.high)
     gradient = gradient - low + high
     stationarity = jnp.abs(gradient * bounds.free).max(initial=0.0)
@@ -514,7 +710,7 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     judge = Judge(mu, jnp.where(restoring, state.inner, mu), state.filter, state.worst, restoring)
     least = jnp.where(restoring, state.damping, state.floor)
     newton = newton_system(program, bounds, p, at, judge, state.delta, least)
-    _, c, g = program.values(at)
+    _, c, g = at.values
     step, trial = search(program, bounds, p, at, newton, judge)
     theta, phi = infeasibility(c, g + p.s), barrier_function(bounds, p.x, p.s, state.cost, mu)
     taken, feasible = trial.accepted, theta <= jnp.sqrt(jnp.finfo(p.x.dtype).eps)
@@ -573,7 +769,7 @@ def _stepped(
 
 def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
     """True if the iterate is a stationary point of the constraint violation, and this violation is not small."""
-    _, c, g = program.values(at)
+    _, c, g = at.values
     violated, small = bounds.violated(g), jnp.finfo(p.x.dtype).eps
     push = program.transposed(at, c, violated) * bounds.free
     projected = jnp.abs(p.x - jnp.clip(p.x - push, bounds.lower, bounds.upper)) * bounds.free
@@ -583,7 +779,7 @@ def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
 
 def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Array) -> Array:
     """The next barrier parameter of the restoration, reduced if the optimality conditions are nearly satisfied."""
-    _, c, g = program.values(at)
+    _, c, g = at.values
     low, high = bounds.multipliers(p.low, p.high)
     w = jnp.where(bounds.pinned, g, p.w)
     off = jnp.abs((program.transposed(at, c, w) - low + high) * bounds.free).max(initial=0.0)
@@ -598,6 +794,8 @@ def restoration_barrier(theta: Array, mu: Array) -> Array:
 
 
 Posed = tuple[Program, Array, Array, Array]  # (program with an exact Hessian, guess, lower bounds, upper bounds)
+_MULTIPLIERS = ("equality_multipliers", "inequality_multipliers", "lower_multipliers", "upper_multipliers")
+DIFFERENTIABLE = ("x", *_MULTIPLIERS, "cost")
 ROUNDS = 10  # number of iterative-refinement steps, which remove the effect of the regularisation
 
 
@@ -629,32 +827,45 @@ def differentiable(
     @jax.custom_jvp
     def found(leaves: Any, result: InteriorPointResult) -> tuple[Array, ...]:
         del leaves
-        r = result
-        return r.x, r.equality_multipliers, r.inequality_multipliers, r.lower_multipliers, r.upper_multipliers, r.cost
+        return tuple(getattr(result, name) for name in DIFFERENTIABLE)
 
     def rule(primals, tangents):
         leaves, result = primals
-        return found(leaves, result), _tangent(
-            lambda leaves: pose(eqx.combine(leaves, rest)), leaves, result, tangents[0]
-        )
+        posed = lambda leaves: pose(eqx.combine(leaves, rest))
+        return found(leaves, result), _tangent(posed, leaves, result, tangents[0])
 
     found.defjvp(rule, symbolic_zeros=True)
-    x, y, w, low, high, cost = found(leaves, result)
-    return result._replace(
-        x=x,
-        equality_multipliers=y,
-        inequality_multipliers=w,
-        lower_multipliers=low,
-        upper_multipliers=high,
-        cost=cost,
-    )
+    return result._replace(**dict(zip(DIFFERENTIABLE, found(leaves, result), strict=True)))
+
+
+def solve_conditions(
+    program: Program, at: Any, diagonal: Array, weights: Array, right: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Solve [W + diag(diagonal) + G^T diag(weights) G, A^T; A, 0] (dx, dy) = right, with iterative refinement."""
+    one = jnp.ones((), diagonal.dtype)
+    factors = program.factor(at, one, diagonal, weights, jnp.sqrt(jnp.finfo(diagonal.dtype).eps))
+
+    def product(unknowns):
+        dx, dy = unknowns
+        w_dx, a_dx, g_dx = program.times(at, dx)
+        return w_dx + diagonal * dx + program.transposed(at, dy, weights * g_dx), a_dx
+
+    def solve(_, right):
+        def refine(_, found):
+            wrong = jax.tree.map(jnp.subtract, right, product(found))
+            return jax.tree.map(jnp.add, found, program.solve(factors, *wrong))
+
+        return jax.lax.fori_loop(0, ROUNDS, refine, jax.tree.map(jnp.zeros_like, right))
+
+    # JAX can transpose a linear solve only if every part of the right-hand side depends on the argument
+    tie = 0 * sum(part.sum() for part in right)
+    return jax.lax.custom_linear_solve(product, (right[0] + tie, right[1] + tie), solve, symmetric=True)
 
 
 def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, ...]:
     x, y, w = result.x, result.equality_multipliers, result.inequality_multipliers
     program, _, lower, upper = pose(leaves)
-    pinned = jnp.zeros(w.shape, bool) if program.pinned is None else program.pinned
-    bounds = bounds_of(lower, upper, pinned)
+    bounds = bounds_of(program, lower, upper, w.shape)
     held = bounds.free == 0
 
     def conditions(leaves):
@@ -679,30 +890,12 @@ def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, 
     most = jnp.finfo(x.dtype).eps ** -0.5
     stiff = lambda multiplier, distance: jnp.minimum(multiplier / distance, most)
     weights, from_lower, from_upper = stiff(w, bounds.slacks(result.slacks)), stiff(low, below), stiff(high, above)
-    weights = jnp.where(pinned, most, weights)
+    weights = jnp.where(bounds.pinned, most, weights)
     diagonal = (from_lower + from_upper) * bounds.free + (1 - bounds.free)
-    soft = jnp.sqrt(jnp.finfo(x.dtype).eps)
-    factors = program.factor(at, jnp.ones((), x.dtype), diagonal, weights, soft)
-    none = jnp.zeros_like(y)
-
-    def product(unknowns):
-        dx, dy = unknowns
-        w_dx, a_dx, g_dx = program.times(at, dx)
-        return w_dx + diagonal * dx + program.transposed(at, dy, weights * g_dx), a_dx
-
-    def solve(_, right):
-        def refine(_, found):
-            wrong = jax.tree.map(jnp.subtract, right, product(found))
-            return jax.tree.map(jnp.add, found, program.solve(factors, *wrong))
-
-        return jax.lax.fori_loop(0, ROUNDS, refine, (jnp.zeros_like(x), none))
-
     pull = from_lower * off.lower + from_upper * off.upper - off.gradient
-    right = (pull * bounds.free - program.transposed(at, none, weights * off.inequality), -off.equality)
-    # JAX can transpose a linear solve only if every part of the right-hand side depends on the argument
-    tie = 0 * sum(part.sum() for part in right)
-    dx, dy = jax.lax.custom_linear_solve(product, (right[0] + tie, right[1] + tie), solve, symmetric=True)
+    right = (pull * bounds.free - program.transposed(at, jnp.zeros_like(y), weights * off.inequality), -off.equality)
+    dx, dy = solve_conditions(program, at, diagonal, weights, right)
     _, _, g_dx = program.times(at, dx)
     d_low, d_high = from_lower * (off.lower - dx), from_upper * (dx - off.upper)
-    cost = off.cost + program.gradient(at) @ dx
+    cost = off.cost + at.gradient @ dx
     return dx + off.x, dy, weights * (g_dx + off.inequality), d_low, d_high, cost

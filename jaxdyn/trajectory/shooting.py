@@ -19,6 +19,7 @@ from ..model.chain import is_ordinary
 from ..model.compiled import compiled
 from ..model.configuration import difference, integrate
 from ..simulation.rollouts import march
+from .collocation import KnotLinearisation, Part, StagedProgram
 from .local_model import (
     EULER,
     HEAVIEST,
@@ -44,10 +45,9 @@ from .lq import (
     LinearQuadratic,
     LQPolicy,
     adjoints,
-    masked_inverse,
     policy_and_descent,
-    riccati,
 )
+from .primal_dual import solve_conditions
 from .problem import (
     RUNNING,
     Guess,
@@ -86,9 +86,7 @@ ENOUGH = 1e-4  # required fraction of the decrease predicted by the slope (Armij
 # the longest step length that is tried, and the shortest one above 1 worth another simulation
 LONGEST, WORTH = 8.0, 1.5
 
-# Active constraints of a solution are heavily weighted costs in the linear-quadratic problem of its derivatives. Each of ROUNDS
-# updates of their multipliers multiplies the error that the finite weight leaves by about their curvature / HEAVY.
-ROUNDS = 40
+# least weight of active constraints in the Hessian for derivatives: it is then positive at a strict minimum
 HEAVY = 1e4
 
 
@@ -617,105 +615,62 @@ def _tangent(leaves, rest, solved: Solved, change) -> Trajectory:
     solved = solved._replace(penalty=solved.penalty._replace(weight=heavy))
     both = lambda leaves: (_conditions(eqx.combine(leaves, rest), solved), _held(eqx.combine(leaves, rest), solved))
     _, (off, held) = sparse_jvp(both, (leaves,), (change,))
-    motion = _cancelling_changes(problem, solved, off)
+    dx, du = _cancelling_changes(problem, solved, off)
     nv = solved.trajectory.v.shape[1]
-    states, controls = motion
-    dq, dv = states[:, :nv], states[:, nv : 2 * nv]
-    zero = jnp.zeros_like(dq)
-    moving = lambda q, d, rate: jax.jvp(lambda y: integrate(problem.chain, q, y), (d,), (rate,))[1]
-    dq = jax.vmap(moving)(solved.trajectory.q, zero, dq)
-    return Trajectory(held.t, held.q + dq, held.v + dv, held.tau + controls)
-
-
-class _Factors(NamedTuple):
-    """Factors of the linear system for the unknowns (dx at knots 1 ... N, du, duals, multipliers)."""
-
-    lq: LinearQuadratic
-    gains: Array
-    hessian: Array
-    inverse: Array
-    free: Array  # mask of the torques that are not at a limit
-    jacobians: tuple[Array, Array]
-    active: tuple[Array, Array]
-    weight: Array
+    dq, dv = dx[:, :nv], dx[:, nv : 2 * nv]
+    moving = lambda q, rate: jax.jvp(lambda d: integrate(problem.chain, q, d), (jnp.zeros_like(rate),), (rate,))[1]
+    dq = jax.vmap(moving)(solved.trajectory.q, dq)
+    return Trajectory(held.t, held.q + dq, held.v + dv, held.tau + du)
 
 
 def _cancelling_changes(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> tuple[Array, Array]:
-    """The changes (dx at all knots, du) of the solution that cancel the residuals `off` of the optimality conditions."""
-    n = off.end.shape[0]
-    factors = _factored(problem, solved, jnp.zeros_like(off.gaps))
-    wrong = (
-        jnp.concatenate([off.running[1:, :n], off.end[None]]),
-        jnp.where(factors.free, off.running[:, n:], 0),
-        off.gaps,
-        tuple(jnp.where(a, v, 0) for a, v in zip(factors.active, off.constraints, strict=True)),
-    )
-    # JAX can transpose a linear solve only if every part of the right-hand side depends on the argument
-    tie = 0 * sum(y.sum() for y in jax.tree.leaves(wrong))
-    wrong = jax.tree.map(lambda y: tie - y, wrong)
-    product, inverse = functools.partial(_product, factors), lambda _, right: _solution(factors, right)
-    dx, du, _, _ = jax.lax.custom_linear_solve(product, wrong, inverse, symmetric=True)
-    return jnp.concatenate([jnp.zeros_like(dx[:1]), dx]), du
+    """The changes (dx at all knots, du) of the solution that cancel the residuals `off` of the optimality conditions.
 
-
-def _factored(problem: OptimalControlProblem, solved: Solved, gaps: Array) -> _Factors:
-    """Factor the linear-quadratic problem by the Riccati recursion, with active constraints as heavily weighted costs."""
+    They solve the linear-quadratic problem around the solution, with its active constraints as equalities, stage by stage.
+    """
     x, penalty, bare = jax.lax.stop_gradient((solved.trajectory, solved.penalty, problem))
     # compute the accelerations from the torques; velocity differences would be accurate only to the solver's tolerance
+    gaps = jnp.zeros_like(off.gaps)
     lq = linearised(bare, x, gaps, penalty, solved.duals, linear_steps(bare, x, gaps)).dense()
-    free, n = solved.side == 0, lq.states
-    bound = jnp.where(free, jnp.inf, 0).astype(x.tau.dtype)
-    policy = riccati(lq, (-bound, bound))
-    B = lq.dynamics[:, :, n:-1]
-    by_control = lq.cost[:, n:, n:-1] + B.mT @ policy.hessian[1:] @ B
-    inverse = jax.vmap(lambda h, f: masked_inverse(h, f)[0])(by_control, free)
-    return _Factors(lq, policy.gains, policy.hessian, inverse, free, *_active(bare, x, penalty), penalty.weight)
+    knots, n, m = problem.steps + 1, lq.states, lq.controls
+    jacobians, active = _constraint_jacobians(bare, x), binding(constraint_rows(bare, knots_of(bare, x)), penalty)
+    running, terminal = (jnp.where(a[..., None], j, 0) for a, j in zip(active, jacobians, strict=True))
+    # the unknowns are (dx, du) at every knot; the initial state and torques at limits are fixed, and the last du is unused
+    padded = lambda rows: jnp.pad(rows, [(0, knots - len(rows)), *[(0, 0)] * (rows.ndim - 1)])
+    free = (
+        padded(jnp.pad(solved.side == 0, ((0, 0), (n, 0)), constant_values=True))
+        .at[-1, :n]
+        .set(True)
+        .at[0, :n]
+        .set(False)
+    )
+    free = free.astype(gaps.dtype).reshape(-1)
+    hessian = padded(lq.cost[..., :-1]).at[-1, :n, :n].set(lq.end[:, :n])
+    nothing = jnp.zeros((knots, 0, n + m), gaps.dtype)
+    after = jnp.broadcast_to(-jnp.eye(n, n + m, dtype=gaps.dtype), (knots, n, n + m))
+    zero = jnp.zeros_like(hessian[:, 0])
+    at_knots = Part(zero, running, nothing, padded(lq.dynamics[..., :-1]), after)
+    at_end = Part(zero[:1], terminal[None], nothing[:1], nothing[:1], nothing[:1])
+    wrong = (
+        padded(off.running).at[-1, :n].set(off.end).reshape(-1) * free,
+        jnp.concatenate(
+            [
+                off.gaps.reshape(-1),
+                *(jnp.where(a, v, 0).reshape(-1) for a, v in zip(active, off.constraints, strict=True)),
+            ]
+        ),
+    )
+    sizes = n, running.shape[1], 0
+    program = StagedProgram(jnp.arange(knots), nothing[0], None, None, None, sizes)
+    values = jnp.zeros((), gaps.dtype), jnp.zeros_like(wrong[1]), zero[0, :0]
+    at = KnotLinearisation(values, zero.reshape(-1), at_knots, at_end, hessian, jnp.abs(hessian).max(), free)
+    z, _ = solve_conditions(program, at, 1 - free, zero[0, :0], jax.tree.map(jnp.negative, wrong))
+    z = z.reshape(knots, -1)
+    return z[:, :n], z[:-1, n:]
 
 
-def _product(factors: _Factors, unknowns: tuple) -> tuple:
-    """The product of the system's matrix and the unknowns (dx, du, duals, multipliers)."""
-    (dx, du, duals, multipliers), lq, n = unknowns, factors.lq, factors.lq.states
-    du = jnp.where(factors.free, du, 0)
-    z = jnp.concatenate([jnp.concatenate([jnp.zeros_like(dx[:1]), dx[:-1]]), du], -1)
-    pull = _pulled(factors, multipliers)
-    F = lq.dynamics[..., :-1]
-    rows = jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + jnp.einsum("kij,ki->kj", F, duals) + pull[0]
-    end = lq.end[:, :n] @ dx[-1] - duals[-1] + pull[1]
-    by_state = jnp.concatenate([rows[1:, :n] - duals[:-1], end[None]])
-    by_control = jnp.where(factors.free, rows[:, n:], du)
-    gaps = jnp.einsum("kij,kj->ki", F, z) - dx
-    return by_state, by_control, gaps, _pushed(factors, z, dx[-1], multipliers)
-
-
-def _solution(factors: _Factors, right: tuple) -> tuple:
-    """Solve the linear system for (dx, du, duals, multipliers), iterating on the multipliers of the active constraints."""
-    by_state, by_control, gaps, values = right
-    running = jnp.concatenate([jnp.concatenate([jnp.zeros_like(by_state[:1]), by_state[:-1]]), by_control], -1)
-
-    def once(multipliers):
-        pull = _pulled(factors, multipliers)
-        # `running` and `by_state` already contain the right-hand sides of active constraints, with the Hessian's weights
-        return _affine(factors, pull[0] - running, pull[1] - by_state[-1], -gaps)
-
-    def round_(multipliers, _):
-        states, controls, _ = once(multipliers)
-        z = jnp.concatenate([states[:-1], controls], -1)
-        reached = _pushed(factors, z, states[-1], tuple(jnp.zeros_like(y) for y in multipliers))
-        new = [
-            jnp.where(a, y + factors.weight * (r - v), -v)
-            for a, y, r, v in zip(factors.active, multipliers, reached, values, strict=True)
-        ]
-        return tuple(new), None
-
-    multipliers = tuple(jnp.where(a, 0, -v) for a, v in zip(factors.active, values, strict=True))
-    if any(y.size for y in multipliers):
-        multipliers, _ = jax.lax.scan(round_, multipliers, None, length=ROUNDS)
-    states, controls, duals = once(multipliers)
-    return states[1:], jnp.where(factors.free, controls, 0), duals[1:], multipliers
-
-
-def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Jacobians of all constraints with respect to the displacements of their knots, and masks of the active constraints."""
+def _constraint_jacobians(problem: OptimalControlProblem, x: Trajectory) -> tuple[Array, Array]:
+    """Jacobians of all constraints with respect to the displacements of their knots, at the knots and at the end."""
     knots = knots_of(problem, x)
     parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
     single = lambda knot: jax.tree.map(lambda y: y[None], knot)
@@ -724,49 +679,4 @@ def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Arra
         values = lambda *z: getattr(constraint_rows(problem, single(moved(problem, knot, z))), which).reshape(-1)
         return jnp.concatenate([jax.jacfwd(values, argnums=i)(*parts) for i in range(len(parts))], -1)
 
-    running = jax.vmap(lambda knot: jacobian(knot, "running"))(knots)
-    terminal = jacobian(at(knots, -1), "terminal")
-    return (running, terminal), binding(constraint_rows(problem, knots), penalty)
-
-
-def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
-    """C' y for each knot and for the last state, where C is the Jacobian of the active constraints and y their multipliers."""
-    (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
-    n = factors.lq.states
-    along = jnp.einsum("kij,ki->kj", running, jnp.where(of_running, multipliers[0], 0))
-    end = jnp.where(of_terminal, multipliers[1], 0) @ terminal
-    return along[:-1], along[-1, :n] + end[:n]
-
-
-def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
-    """C z for active constraints with the Jacobian C, and -y for inactive constraints with the multipliers y."""
-    (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
-    n = factors.lq.states
-    along = jnp.einsum("kij,kj->ki", running[:-1], z)
-    values = jnp.concatenate([along, (running[-1, :, :n] @ last)[None]])
-    end = terminal[:, :n] @ last
-    return jnp.where(of_running, values, -multipliers[0]), jnp.where(of_terminal, end, -multipliers[1])
-
-
-def _affine(factors: _Factors, gradient, end, gaps):
-    """Solve the factored problem for other gradients and gaps; return states, controls and multipliers."""
-    n = factors.lq.states
-    F = factors.lq.dynamics[..., :-1]
-
-    def back(later, x):
-        dynamics, gains, hessian, inverse, g, c = x
-        ahead = g + dynamics.T @ (later + hessian @ c)
-        return ahead[:n] + gains.T @ ahead[n:], (later, -inverse @ ahead[n:])
-
-    turns = F, factors.gains, factors.hessian[1:], factors.inverse, gradient, gaps
-    first, (slopes, feedforward) = jax.lax.scan(back, end, turns, reverse=True)
-
-    def ahead(state, x):
-        dynamics, gains, k, c = x
-        control = gains @ state + k
-        return dynamics @ jnp.concatenate([state, control]) + c, (state, control)
-
-    last, (states, controls) = jax.lax.scan(ahead, jnp.zeros_like(end), (F, factors.gains, feedforward, gaps))
-    states = jnp.concatenate([states, last[None]])
-    slopes = jnp.concatenate([first[None], slopes])
-    return states, controls, jnp.einsum("kij,kj->ki", factors.hessian, states) + slopes
+    return jax.vmap(lambda knot: jacobian(knot, "running"))(knots), jacobian(at(knots, -1), "terminal")
