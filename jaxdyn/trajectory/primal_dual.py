@@ -376,9 +376,8 @@ def newton_system(
     s, w, one = bounds.slacks(p.s), jnp.where(bounds.pinned, 1.0, p.w), jnp.ones((), dtype)
     softer = jnp.where(restoring, one, jnp.finfo(dtype).eps ** SOFT * one)
     weights = jnp.where(bounds.pinned, 1 / softer, w / (s + (1 - newton) * w))
-    shift = jnp.where(
-        bounds.pinned, newton * softer * p.w, mu / w
-    )  # the new multipliers are weights (g + s + G dx + shift)
+    # the new multipliers are weights (g + s + G dx + shift)
+    shift = jnp.where(bounds.pinned, newton * softer * p.w, mu / w)
     diagonal = (low / below + high / above) * bounds.free + (1 - bounds.free)
 
     def factored(delta):
@@ -467,9 +466,8 @@ def _tried(program: Program, bounds: Bounds, p: Point, here: tuple, good: Array,
     level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
     x = p.x + length * along.dx
     f, c, g = program.evaluate(x)
-    s = jnp.where(
-        bounds.pinned, 0.0, jnp.maximum(p.s + length * along.ds, -g)
-    )  # raising s to -g lowers both theta and the barrier function
+    # raising s to -g lowers both theta and the barrier function
+    s = jnp.where(bounds.pinned, 0.0, jnp.maximum(p.s + length * along.ds, -g))
     new_theta = infeasibility(c, g + s)
     new_phi, new_psi = judge.measure(bounds, x, s, f, new_theta)
     falls = (slope < 0) & (theta <= 1e-4 * judge.worst) & (alpha * jnp.maximum(-slope, 0.0) ** STEEP > theta**CLOSE)
@@ -718,7 +716,7 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     enters = failed & ~feasible
     # kappa_resto of Waechter & Biegler (2006): unless a tenth is gained, the same step could fail again
     leaves = restoring & taken & (trial.theta <= 0.9 * state.entry) & passes(state.filter, trial.theta, trial.phi)
-    nu = restoration_barrier(theta, mu)
+    nu = 0.01 * theta * jnp.maximum(mu, 0.1 * theta)  # small relative to the infeasibility, but not to mu
     point = _stepped(bounds, p, step, trial, judge.inner, leaves | enters, jnp.where(leaves, mu, nu))
     none = restoring | enters
     point = point._replace(y=jnp.where(none, 0.0, point.y), w=jnp.where(none & bounds.pinned, 0.0, point.w))
@@ -786,11 +784,6 @@ def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Arra
     off = jnp.maximum(off, jnp.abs(g + p.s - w).max(initial=0.0))
     off = jnp.maximum(off, _products_off(bounds, p, inner))
     return jnp.where(off <= KAPPA * inner, 0.1 * inner, inner)
-
-
-def restoration_barrier(theta: Array, mu: Array) -> Array:
-    """The initial barrier parameter nu of a restoration: small relative to the infeasibility theta, but not to mu."""
-    return 0.01 * theta * jnp.maximum(mu, 0.1 * theta)
 
 
 Posed = tuple[Program, Array, Array, Array]  # (program with an exact Hessian, guess, lower bounds, upper bounds)
