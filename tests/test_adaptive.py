@@ -376,7 +376,7 @@ def test_laws_of_the_drives_in_numpy():
     assert all(relative(attrgetter(name)(estimate), values[:, k]) == 0 for k, name in enumerate(DRIVES))
 
 
-def test_leakage_draws_estimates_back():
+def test_leakage_draws_estimates_back_to_their_initial_values():
     rng = np.random.default_rng(3)
     pi = jnp.asarray(np.array([random_inertia(rng), random_inertia(rng)]))
 
@@ -399,7 +399,7 @@ def test_leakage_draws_estimates_back():
         assert relative(pushed, pi) > 1e-3 and relative(back, pi) < 1e-6
 
 
-def test_what_adaptive_control_refuses():
+def test_adaptive_control_refuses_impossible_bodies_and_unknown_links():
     chain = jaxdyn.textbook.planar_elbow()  # thin rods are no bodies of positive density
     with pytest.raises(jaxdyn.ModelError, match="no body of positive density"):
         jaxdyn.control.AdaptiveControl(1.0, 1.0).start(chain)

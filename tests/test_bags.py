@@ -47,7 +47,7 @@ def bag(request, tmp_path_factory):
     return write_bag(tmp_path_factory.mktemp("bags") / KINDS[request.param], messages(), request.param)
 
 
-def test_joints_are_found_by_name(bag):
+def test_joints_of_a_bag_are_found_by_name_in_any_order(bag):
     log = read_log(bag, ("wrist", "shoulder", "elbow"))
     for name, block in (("q", Q), ("qd", QD), ("tau", TAU)):
         np.testing.assert_array_equal(getattr(log, name), block[:, [2, 0, 1]])
@@ -74,14 +74,14 @@ def test_other_joints_are_left_out_and_missing_ones_are_named(bag):
     )
 
 
-def test_topics(bag):
+def test_a_topic_can_be_named_and_an_unknown_one_is_answered_by_a_list(bag):
     np.testing.assert_array_equal(read_log(bag, topic="joint_states").q, Q)
     text = complaint(bag, topic="/other")
     assert "/other" in text and f"/joint_states ({MESSAGE})" in text and "/chatter (std_msgs/msg/String)" in text
     assert "'/chatter' has neither joint states (sensor_msgs/msg/JointState) nor" in complaint(bag, topic="/chatter")
 
 
-def test_a_bag_of_other_things(tmp_path):
+def test_a_bag_without_joint_states_is_refused_with_its_topics(tmp_path):
     path = write_bag(tmp_path / "run.mcap", [], "mcap")
     text = complaint(path)
     assert "no topic in the bag has joint states" in text and "/chatter (std_msgs/msg/String)" in text
@@ -95,7 +95,7 @@ def test_the_order_may_change_from_message_to_message(tmp_path):
 
 
 @pytest.mark.parametrize("topics", [("/a", "/a"), ("/a", "/b")], ids=["one topic", "two topics"])
-def test_several_publishers_are_joined(tmp_path, topics):
+def test_joints_published_apart_are_joined_on_one_clock(tmp_path, topics):
     # a hand of its own at another rate and other times, starting later, with a gap
     fine = np.arange(1200) / 1000
     slow = np.arange(500) / 400 + 0.1003
@@ -120,7 +120,7 @@ def test_joints_that_are_missing_in_some_messages(tmp_path):
     np.testing.assert_allclose(log.q[20, 2], (Q[19, 2] + Q[21, 2]) / 2, atol=1e-9)
 
 
-def test_which_topic_is_meant(tmp_path):
+def test_two_topics_with_all_joints_require_a_choice(tmp_path):
     both = [m for pair in zip(messages("/left"), messages("/right"), strict=True) for m in pair]
     path = write_bag(tmp_path / "run.bag", both, "ros1")
     assert "/left and /right each contain all joints; choose one with topic=" in complaint(path, NAMES)
@@ -149,7 +149,7 @@ def test_two_publishers_of_one_joint_are_refused(tmp_path):
     assert "stamps of 'shoulder' do not increase: do two publishers send this joint" in text
 
 
-def test_what_a_message_lacks(tmp_path):
+def test_messages_may_lack_velocities_but_not_positions_or_efforts(tmp_path):
     def without(place):
         return [(*m[:place], [], *m[place + 1 :]) for m in messages()]
 
@@ -194,7 +194,7 @@ def test_messages_that_lack_a_field_are_interpolated(tmp_path):
 
 @pytest.mark.parametrize("topics", [("/state", "/state"), ("/state", "/effort"), ("/z", "/a")])
 @pytest.mark.parametrize("late", [0.0, 0.004])
-def test_positions_and_efforts_apart(tmp_path, topics, late):
+def test_positions_and_efforts_may_come_from_two_publishers(tmp_path, topics, late):
     """Two publishers, on one topic or on two, with the same stamps or with others."""
     positions = [(*m[:5], []) for m in messages(topics[0])]
     efforts = [(*m[:3], [], [], m[5]) for m in messages(topics[1], NAMES[::-1], T + late)]
@@ -218,7 +218,7 @@ def test_exact_repeats_of_messages_are_removed(tmp_path):
     assert f"{2 * N} exact repeats of messages on /joint_states removed" in log.notes
 
 
-def test_messages_without_stamps(tmp_path):
+def test_messages_without_stamps_have_the_times_of_their_receipt(tmp_path):
     unstamped = [(m[0], 0, *m[2:]) for m in messages()]
     stamps = [m[1] for m in messages()]
     log = read_log(write_bag(tmp_path / "run.bag", unstamped, "ros1", received=stamps), NAMES)
@@ -227,7 +227,7 @@ def test_messages_without_stamps(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_truncated_bag(kind, tmp_path):
+def test_a_truncated_bag_is_refused_with_the_command_that_mends_it(kind, tmp_path):
     path = write_bag(tmp_path / KINDS[kind], messages(), kind)
     file = next(path.glob("*.db3")) if kind == "ros2" else path
     whole = file.read_bytes()
@@ -249,7 +249,7 @@ def test_a_damaged_bag_says_what_was_readable(tmp_path):
     assert f"{path}: topic /joint_states: only " in text and " of its 60 messages, the first 0." in text
 
 
-def test_a_damaged_index(tmp_path):
+def test_a_damaged_index_of_a_bag_is_reported(tmp_path):
     folder = write_bag(tmp_path / "run", messages(), "ros2")
     text = (folder / "metadata.yaml").read_text()
     (folder / "metadata.yaml").write_text(text.replace("message_count: 60", "message_count: many"))
@@ -278,7 +278,7 @@ def test_only_what_rosbags_raises_is_damage(error, bag, monkeypatch):
         read_log(bag, NAMES)
 
 
-def test_paths(tmp_path):
+def test_files_that_are_no_bags_are_refused(tmp_path):
     for name in ("x" * 300, "x" * 300 + ".bag", "a\0b.bag"):
         assert "there is no such file" in complaint(tmp_path / name) or "a log is a .csv" in complaint(tmp_path / name)
     assert "there is no such file" in complaint(tmp_path / "none.bag")
@@ -291,12 +291,12 @@ def test_paths(tmp_path):
     assert "topic= is for bags" in complaint(tmp_path / "log.csv", topic="/joint_states")
 
 
-def test_without_rosbags(bag, monkeypatch):
+def test_without_rosbags_the_message_names_the_extra(bag, monkeypatch):
     monkeypatch.setitem(sys.modules, "rosbags.rosbag1", None)
     assert "pip install 'jaxdyn[bags]'" in complaint(bag)
 
 
-def test_a_map_for_a_bag(bag):
+def test_a_column_map_applies_to_a_bag(bag):
     names = {"joints": ["wrist", "elbow"], "topic": "/joint_states"}
     log = read_log(bag, ("a1", "a2"), columns={**names, "q": {"sign": [-1, 1]}, "i": {"gains": [10.0, 20.0]}})
     np.testing.assert_array_equal(log.q, Q[:, [2, 1]] * [-1, 1])
@@ -311,7 +311,7 @@ def planned(first, last):
 
 
 @pytest.mark.parametrize("stamped", [True, False])
-def test_joint_trajectories_point_by_point(stamped, tmp_path):
+def test_later_joint_trajectories_replace_the_rest_of_earlier_ones(stamped, tmp_path):
     """A plan of all samples is replaced by another, from sample 40 on, which runs backwards for two points."""
     sent = [(0, planned(0, N)), (40, planned(40, N))]
     sent[0][1][45] = (sent[0][1][45][0], Q[45] + 9.0, QD[45], TAU[45])  # of the part that is replaced
@@ -339,7 +339,7 @@ def test_planned_positions_are_a_motion_and_no_log(tmp_path):
     assert motion.tau is None
 
 
-def test_parts_of_a_bag(tmp_path):
+def test_parts_of_a_bag_are_read_as_one_log(tmp_path):
     first = write_bag(tmp_path / "run_0.mcap", messages(only=slice(0, 25)), "mcap")
     second = write_bag(tmp_path / "run_1.mcap", messages(only=slice(25, N)), "mcap")
     log = read_log([first, second], NAMES)

@@ -218,7 +218,7 @@ def test_a_push_is_carried_by_the_ground():
 
 
 @pytest.mark.ci
-def test_derivatives_and_types():
+def test_reaction_and_zero_moment_point_can_be_differentiated_and_keep_their_type():
     chain, rng = jaxdyn.textbook.planar_elbow(gravity=9.7), np.random.default_rng(2)
     arguments = (chain.inertia, *random_state(2, 4), jnp.ones((2, 6)))
     along = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), arguments)
@@ -244,7 +244,7 @@ def test_derivatives_and_types():
 
 
 @pytest.mark.parametrize("floating", [False, True])
-def test_bodies_of_the_upright_robot(floating):
+def test_the_upright_biped_has_the_centres_and_boxes_of_its_docstring(floating):
     """Centres and boxes by the docstring, at q = 0, where all links have the world's axes."""
     sizes = {"leg_length": 0.4, "hip_width": 0.3, "ankle_height": 0.1}
     chain = jaxdyn.textbook.biped(floating=floating, torso_mass=21.0, thigh_mass=5.0, shin_mass=2.0, **sizes)

@@ -170,7 +170,7 @@ def spoilt(matrix, index, value):
         ("length 1.41421", (SCREWS, EYES, UNIT)),
     ],
 )
-def test_from_screws_refuses(message, arguments):
+def test_from_screws_refuses_impossible_arguments(message, arguments):
     with pytest.raises(jaxdyn.ModelError) as error:
         from_screws(*arguments)
     assert message in str(error.value)
@@ -283,7 +283,7 @@ def test_from_dh_of_the_planar_arm_is_the_textbook_one():
         ("tool_pose has shape", ([1, 1], [0, 0], [0, 0], [0, 0]), {"tool_pose": np.eye(3)}),
     ],
 )
-def test_from_dh_refuses(message, table, options):
+def test_from_dh_refuses_impossible_tables(message, table, options):
     with pytest.raises(jaxdyn.ModelError) as error:
         from_dh(*table, inertia=np.tile(np.eye(10)[0], (2, 1)), **options)
     assert message in str(error.value)
@@ -333,7 +333,7 @@ SOLIDS = {
 
 
 @pytest.mark.parametrize("name", SOLIDS)
-def test_solids_against_numerical_integration(name):
+def test_solids_equal_their_numerical_integrals(name):
     make, inside, extent = SOLIDS[name]
     pose = random_pose(np.random.default_rng(6))
     numerical = integrate(1.4, inside, extent, pose)
@@ -341,7 +341,7 @@ def test_solids_against_numerical_integration(name):
     check_inertia(name, make(pose))
 
 
-def test_solids_against_the_formulas():
+def test_solids_equal_the_formulas_of_handbooks():
     m, a, b, c = 2.0, 0.3, 0.5, 0.7
     moments = m / 12 * np.array([b * b + c * c, 0, a * a + c * c, 0, 0, a * a + b * b])
     np.testing.assert_allclose(solids.box(m, (a, b, c)), [m, 0, 0, 0, *moments], rtol=1e-13, atol=1e-16)
@@ -364,7 +364,7 @@ def test_solids_pose_is_the_parallel_axis_theorem():
     assert relative(solids.box(1.3, (0.1, 0.2, 0.3), pose=pose), moved) < 1e-12
 
 
-def test_solids_against_exact_integrals():
+def test_solids_equal_their_exact_integrals():
     """By SymPy: the integrals of rho (y^2 + z^2), to rounding, of ellipsoid, cone, tube and capsule."""
     import sympy
 
@@ -397,7 +397,7 @@ def test_solids_against_exact_integrals():
         np.testing.assert_allclose(made, expected, rtol=1e-13, atol=1e-16)
 
 
-def test_meshes_and_clouds_of_points():
+def test_meshes_of_a_box_are_the_box_and_clouds_the_sum_of_their_points():
     """A box of triangles is the box, wherever it is; a cloud is the sum of its points; and what is inside out is turned."""
     from jaxdyn.view.scene import box
 
@@ -433,7 +433,7 @@ def test_solids_differentiate_batch_and_keep_float32():
     assert np.linalg.eigvalsh(np.asarray(pseudo_inertia(densities[0]))).min() > 0
 
 
-def test_dh_table_without_inertias():
+def test_a_dh_table_without_inertias_gives_massless_links():
     chain = from_dh([0.4, 0.3], [0.0, 0.0], [0.1, 0.0], [0.0, 0.5])
     assert not np.any(chain.inertia)
     full = from_dh(

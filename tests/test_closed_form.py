@@ -64,21 +64,21 @@ def routes(request):
     return both_routes(*request.param)
 
 
-def test_mass_matrix(routes):
+def test_mass_matrices_equal_those_of_the_textbook_by_loops(routes):
     _, got, exact = routes
     for k, x in enumerate(exact):
         assert relative(got["mass_matrix"][k], x.mass_matrix) < 1e-12
         assert relative(got["crba"][k], x.mass_matrix) < 1e-12
 
 
-def test_kinematics(routes):
+def test_poses_and_jacobians_equal_those_of_the_textbook_by_loops(routes):
     _, got, exact = routes
     for k, x in enumerate(exact):
         assert relative(got["poses"][k], x.poses) < 1e-12
         assert relative(got["jacobian"][k], x.jacobian) < 1e-12
 
 
-def test_velocity_and_gravity_terms(routes):
+def test_velocity_and_gravity_terms_equal_those_of_the_textbook_by_loops(routes):
     _, got, exact = routes
     for k, x in enumerate(exact):
         whole = np.abs(x.coriolis_force + x.gravity_force).max()  # either may vanish: a prismatic chain has no c
@@ -108,7 +108,7 @@ def test_forward_dynamics_under_a_wrench_by_the_tip(routes):
         assert relative(got["forward_dynamics"][k], accelerations) < bound
 
 
-def test_kinetic_energy(routes):
+def test_kinetic_energy_is_half_qd_m_qd(routes):
     (qd, _, _), got, exact = routes
     for k, x in enumerate(exact):
         np.testing.assert_allclose(got["kinetic_energy"][k], 0.5 * qd[k] @ x.mass_matrix @ qd[k], rtol=1e-12)

@@ -69,7 +69,7 @@ def same(log):
         np.testing.assert_allclose(block, truth, rtol=1e-13, atol=1e-14)
 
 
-def test_a_map_with_everything(write):
+def test_a_map_with_every_entry_reads_a_foreign_log(write):
     path, columns = write()
     log = read_log(path, 2, columns=columns)
     same(log)
@@ -102,7 +102,7 @@ def test_currents_take_gains_from_the_call(write):
         read_log(path, columns=columns, gains=[1.0, 1.0])
 
 
-def test_blanks_and_arrays(tmp_path):
+def test_a_map_reads_columns_separated_by_blanks_and_archives_of_arrays(tmp_path):
     path = tmp_path / "run.txt"
     path.write_text("time pos0 pos1 f0 f1\n" + "\n".join(" ".join(map(repr, map(float, r))) for r in np.c_[T, Q, TAU]))
     content = {"t": {"column": "time"}, "q": {"columns": "pos*"}, "tau": {"columns": "f*"}}
@@ -133,7 +133,7 @@ def test_temperatures_in_kelvins_become_degrees_celsius(write, unit, start):
     np.testing.assert_allclose(read_log(path, 2, columns=columns).temperature, start, rtol=1e-12)
 
 
-def test_cells_are_still_checked(write):
+def test_cells_are_checked_under_their_foreign_names(write):
     path, columns = write()
     path.write_text(path.read_text().replace("\n30,0;", "\nnonsense;", 1))
     with pytest.raises(LogError, match=r"row 4 \(line 7\), column 'Stamp' \(not a number: 'nonsense'\)"):
@@ -192,14 +192,14 @@ def test_cells_are_still_checked(write):
         (("skip_lines = 2", "joints = [1, 2]"), r"line 4, joints: \[1, 2\] is not a list of joint names"),
     ],
 )
-def test_mistakes_are_named(write, change, message):
+def test_mistakes_in_a_map_are_named(write, change, message):
     assert change[0] in MAP
     path, columns = write(MAP.replace(*change, 1))
     with pytest.raises(LogError, match=message):
         read_log(path, columns=columns)
 
 
-def test_the_map_itself(tmp_path, write):
+def test_a_map_that_cannot_be_read_is_refused(tmp_path, write):
     path, _ = write()
     with pytest.raises(LogError, match=r"none.toml: the column map cannot be read: No such file"):
         read_log(path, columns=tmp_path / "none.toml")
@@ -219,7 +219,7 @@ def test_the_map_itself(tmp_path, write):
     assert read_column_map(columns).kinds["qd"] == {"columns": "V*", "unit": "rpm"}
 
 
-def test_the_map_of_the_documentation(tmp_path):
+def test_the_map_in_the_documentation_works(tmp_path):
     page = (ROOT / "docs" / "logs.md").read_text("utf-8")
     (tmp_path / "map.toml").write_text(page.split("```toml\n")[1].split("```")[0])
     header = "Timestamp (ms);A1;A2;A3;velocity_0;velocity_1;velocity_2;current_1;current_2;current_3"
@@ -235,7 +235,7 @@ def test_the_map_of_the_documentation(tmp_path):
     assert units == {kind: set(known) for kind, known in UNITS.items()}
 
 
-def test_columns_by_their_numbers(tmp_path):
+def test_columns_can_be_given_by_their_numbers(tmp_path):
     """Whatever they are called: twice the same, nothing at all, or without a header line, which then need not be said."""
     t = np.arange(50) / 50
     rows = np.c_[t, np.sin(t), np.cos(t)]
@@ -278,7 +278,7 @@ def test_time_in_two_columns_without_a_header(tmp_path):
     np.testing.assert_allclose(read_log(parts, 2, columns=columns).t, log.t, rtol=0, atol=1e-12)
 
 
-def test_dates_in_a_map(tmp_path):
+def test_dates_are_read_in_the_format_of_the_map(tmp_path):
     stamps = [np.datetime64("2025-11-27T23:59:59.5", "ns") + np.timedelta64(round(1e9 * t), "ns") for t in T]
     lines = ["Tag;Uhrzeit;A1;A2;F1;F2"]
     for t, q, tau in zip(map(str, stamps), Q.tolist(), TAU.tolist(), strict=True):
@@ -304,7 +304,7 @@ def test_dates_in_a_map(tmp_path):
         (["b1/pos", "b0/pos"], "*/pos"),
     ],
 )
-def test_patterns_of_names(tmp_path, names, pattern):
+def test_patterns_stand_for_names_or_numbers_of_joints(tmp_path, names, pattern):
     """A pattern stands for the joints' names, whatever their order, or for their numbers."""
     header = ["stamp", *names, "F1", "F2"]
     blocks = [T, *Q.T[::-1], *np.zeros((len(names) - 2, len(T))), *TAU.T]
@@ -319,7 +319,7 @@ def test_patterns_of_names(tmp_path, names, pattern):
     np.testing.assert_array_equal(log.tau, TAU)
 
 
-def test_patterns_that_match_too_much(tmp_path):
+def test_patterns_that_match_too_much_are_refused(tmp_path):
     path = tmp_path / "run.csv"
     np.savetxt(path, np.c_[T, Q, Q, TAU], "%.17g", ",", header="stamp,q1,q2,q1,q2,F1,F2", comments="")
     content = {"t": {"column": "stamp"}, "q": {"columns": "q*"}, "tau": {"columns": "F*"}}

@@ -128,7 +128,7 @@ def test_linkages_equal_their_closed_forms(name):
 
 
 @pytest.mark.ci
-def test_five_bar_decouples():
+def test_the_balanced_five_bar_has_two_decoupled_equations():
     m3, m4, l1, l2, c4 = 1.3, 0.9, 0.8, 0.35, 0.4
     sizes = {**FIVE_BAR, "com_distances": (0.3, 0.15, m4 * l1 * c4 / (m3 * l2), c4)}
     chain, constraint = linkages.five_bar(**BODIES, **sizes)
@@ -195,7 +195,7 @@ def two_routes(chain, constraints, q, qd, tau, gains):
 
 
 @pytest.mark.ci
-def test_weld_and_loop_against_pinocchio():
+def test_a_weld_and_a_loop_have_the_accelerations_of_pinocchio():
     pin = pytest.importorskip("pinocchio")
     chain, constraints, q, qd, tau = closed_arm()
     qd, jacobian, out = kept_motion(chain, constraints, q, qd, tau)
@@ -329,7 +329,7 @@ def test_contradicting_constraints_are_reported():
     assert not found.converged and found.residual > 1 and np.isfinite(found.configuration).all()
 
 
-def test_projection():
+def test_projection_finds_the_nearest_closed_configuration():
     chain, constraint, q, qd, _ = closed_five_bar()
     start = q + jnp.asarray([0.2, -0.1, 0.15, 0.05])
     project = once(jaxdyn.mechanisms.project_configuration, static_argnames="held")
@@ -390,7 +390,7 @@ def stretched(chain, q, x):
 
 
 @pytest.mark.ci
-def test_tangents_with_a_redundant_constraint():
+def test_tangents_with_a_redundant_constraint_equal_differences():
     """Accelerations and multipliers are affine in the torques, so that tangents are differences; along q by differences."""
     chain, constraint, q, qd, tau = closed_five_bar()
 
@@ -413,7 +413,7 @@ def test_tangents_with_a_redundant_constraint():
 
 
 @pytest.mark.ci
-def test_derivatives():
+def test_derivatives_of_constrained_dynamics_equal_differences():
     chain, constraint, q, qd, tau = closed_five_bar()
     rng = np.random.default_rng(2)
     state = {"q": q + 0.05 * jnp.asarray(rng.normal(size=4)), "qd": qd, "tau": tau, "x": jnp.asarray(0.7)}
@@ -442,7 +442,7 @@ def test_derivatives():
 
 
 @pytest.mark.ci
-def test_float32():
+def test_constrained_dynamics_stay_in_single_precision():
     chain, constraint, q, qd, tau = closed_five_bar()
     half = lambda tree: jax.tree.map(lambda x: x.astype(jnp.float32), tree)
     out = dynamics(*half((chain, constraint, q, qd, tau)))

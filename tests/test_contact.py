@@ -107,7 +107,7 @@ def test_the_wrench_in_a_turned_sole_by_the_sum_over_links():
     assert_allclose(wrench[:3], rotation.T @ (ground[:3] - np.cross(origin, force)), rtol=1e-9, atol=1e-8)
 
 
-def test_least_force():
+def test_the_contact_cone_limits_the_normal_force_from_below():
     q = jnp.zeros(10)
     light = jaxdyn.trajectory.ContactWrenchCone("left_sole", LOWER, UPPER, FRICTION, least_force=30.0)
     ground = jnp.array([0, -0.03 * 20.0, 0, 0, 0, 20.0])

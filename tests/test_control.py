@@ -192,7 +192,7 @@ def test_gains_about_a_quaternion_lose_energy_too():
 
 
 @pytest.mark.ci
-def test_the_momentum_s_drift():
+def test_the_drift_is_the_rate_of_the_momentum_without_torques():
     chain = random_chain(4, 6)
     q, v, _ = random_state(4, 3)
 
@@ -208,7 +208,7 @@ def test_the_momentum_s_drift():
 
 
 @pytest.mark.ci
-def test_accelerations_of_frames():
+def test_frame_accelerations_are_derivatives_of_twists():
     chain = random_mechanism(4)
     q, v, a = mechanism_state(chain, 3)
 
@@ -381,7 +381,7 @@ def everything(chain, q, v):
 
 
 @pytest.mark.ci
-def test_types_follow_the_inputs():
+def test_controllers_keep_the_type_of_their_inputs():
     """In single precision nothing turns double; what is traced is not compiled here."""
     single = jax.tree.map(lambda x: x.astype(jnp.float32), (random_chain(3, 9), *random_state(3, 6)[:2]))
 
@@ -395,7 +395,7 @@ def numbers(out):
 
 
 @pytest.mark.nightly
-def test_single_precision():
+def test_controllers_are_accurate_in_single_precision():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
     run = once(lambda q, v, chain: numbers(everything(chain, q, v)))
     single = run(*jax.tree.map(lambda x: x.astype(jnp.float32), (q, v, chain)))
@@ -404,7 +404,7 @@ def test_single_precision():
 
 
 @pytest.mark.nightly
-def test_batches_and_derivatives():
+def test_controllers_work_in_batches_and_can_be_differentiated():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
     adaptive = jaxdyn.control.AdaptiveControl(2.0, 3.0)
 
@@ -440,7 +440,7 @@ def test_every_transform_of_every_controller_keeps_the_type():
     assert len(found) > 90 and all(x.dtype == jnp.float32 for x in found)
 
 
-def test_what_controllers_refuse():
+def test_controllers_refuse_wrong_shapes_and_gains():
     chain, q = jaxdyn.textbook.pendulum(2), jnp.zeros(2)
     reference = jaxdyn.control.hold_configuration(chain, q)
     with pytest.raises(jaxdyn.ControlError, match="kp has shape"):

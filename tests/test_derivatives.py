@@ -91,7 +91,7 @@ def test_forward_dynamics_derivatives_of_a_coupled_robot():
         assert relative(got, (ahead - behind).T / (2 * h)) < 1e-6
 
 
-def test_derivatives_equal_pinocchios():
+def test_derivatives_of_dynamics_equal_those_of_pinocchio():
     chain = jaxdyn.robots.panda()
     model = to_pinocchio(chain)
     data = model.createData()
@@ -146,7 +146,7 @@ def test_long_chains_differentiate_the_recursion():
 
 
 @pytest.mark.ci
-def test_second_derivatives_of_inverse_dynamics():
+def test_second_derivatives_of_inverse_dynamics_equal_differences():
     chain = random_chain(3)
     q, qd, qdd = random_state(3)
     f = lambda q: jaxdyn.inverse_dynamics(chain, q, qd, qdd)
@@ -156,7 +156,7 @@ def test_second_derivatives_of_inverse_dynamics():
 
 
 @pytest.mark.parametrize("n", [4, *(pytest.param(n, marks=pytest.mark.ci) for n in (1, 30))])
-def test_inverse_of_the_mass_matrix(n):
+def test_the_inverse_of_the_mass_matrix_inverts_it(n):
     chain = random_chain(n)
     q, qd, tau = random_state(n)
     inverse = jax.jit(jaxdyn.mass_matrix_inverse)(chain, q)

@@ -95,7 +95,7 @@ def test_coupled_and_geared_robot_by_hand_and_by_power():
     assert relative(at_motors, np.linalg.solve((RATIOS @ s).T, x["applied"])) < 1e-12
 
 
-def test_couplings_follow_each_other():
+def test_a_coupling_of_coupled_joints_is_the_product_of_both():
     first = np.array([[1.0, 0], [0, 1], [0.5, -0.5]])
     then = np.array([[1.0], [2.0]])
     chain = jaxdyn.with_coupling(jaxdyn.with_coupling(random_chain(N), first, [0.1, 0.2, 0.3]), then, [0.4, 0.5])
@@ -320,7 +320,7 @@ def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
 
 
 @pytest.mark.ci
-def test_single_precision_stays_single():
+def test_drives_stay_in_single_precision():
     chain = jax.tree.map(lambda x: x.astype(np.float32), driven())
     x = [v.astype(np.float32) for v in state(N)]
     out = torques(chain, *x)
@@ -351,7 +351,7 @@ def test_remotely_driven_elbow_moves_as_its_equations_say():
     np.testing.assert_allclose(jaxdyn.mechanisms.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
 
 
-def test_coupled_wrist_by_hand(annotations_unchecked):
+def test_the_coupled_wrist_has_the_torques_derived_by_hand(annotations_unchecked):
     """The pitch turns the last motor too; masses lie at their distances from the centre, the first below it."""
     masses, lengths = np.array([1.0, 0.5, 0.2]), np.array([0.2, 0.07, 0.05])
     wrist = textbook.coupled_wrist(gear_ratio=(-40.0, 30.0, 20.0), rotor_inertia=[1e-5, 2e-5, 3e-5], gravity=9.7)

@@ -179,7 +179,7 @@ def test_inverse_dynamics_gives_the_torques_that_make_the_motion():
 
 
 @pytest.mark.ci
-def test_damped_springs_have_no_inverse():
+def test_elastic_inverse_dynamics_refuse_damped_springs():
     chain = arm()
     with pytest.raises(Exception, match="without damping"):
         jax.block_until_ready(inverse(chain, drives(chain), *state()))
@@ -210,7 +210,7 @@ def test_stiff_joints_become_rigid_at_first_order():
 
 
 @pytest.mark.ci
-def test_derivatives_of_elastic_dynamics():
+def test_derivatives_of_elastic_dynamics_equal_differences():
     """Forward, reverse and finite differences with respect to the drives, in the equivalent chain too; float32."""
     chain = arm()
     elastic, s = drives(chain), state()

@@ -218,7 +218,7 @@ def of_pinocchio(pin, chain, q, v, a):
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ROBOTS)
 @pytest.mark.parametrize("quantities", [of_matrices, of_motion])
-def test_independent_of_position(kind, quantities):
+def test_dynamics_do_not_depend_on_the_distance_from_the_origin(kind, quantities):
     make, at = ROBOTS[kind]
     chain = make()
     rng = np.random.default_rng(3)

@@ -36,7 +36,7 @@ def check(f, chain, state, accuracy=1e-12):
 
 
 @pytest.mark.parametrize("floating", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_the_biped(floating):
+def test_the_biped_is_generated_with_few_operations(floating):
     """Ten joints, and sixteen coordinates of the floating one: thousands of operations, where sums had 1.55 million."""
     chain = textbook.biped(floating=floating)
     made = symbolic.generate(chain)
@@ -46,7 +46,7 @@ def test_the_biped(floating):
 
 
 @pytest.mark.nightly
-def test_a_mechanism_with_everything():
+def test_quaternions_couplings_and_rotors_are_generated():
     """A free and a spherical joint, a coupling, rotors that move several joints, a tilted base."""
     chain = random_mechanism(3)
     base = jaxdyn.spatial.se3.pose_exp(jnp.asarray([0.3, -0.5, 0.2, 0.1, 0.4, -0.2]))
@@ -69,7 +69,7 @@ def test_all_kinds_of_joints_in_batches_and_in_jax():
 
 
 @pytest.mark.ci
-def test_letters():
+def test_letters_in_the_leaves_become_parameters():
     """The parameters of a textbook's system as arguments; the same numbers as from the formulas."""
     chain, leaves = textbook.planar_elbow(), symbolic.textbook_leaves("planar_elbow")
     values = {"m1": 1.2, "m2": 0.8, "l1": 0.7, "lc1": 0.3, "lc2": 0.2, "i1": 0.05, "i2": 0.03, "g": 9.6}
@@ -88,7 +88,7 @@ def test_letters():
     assert relative(turned.lambdify("numpy").g(q, angle=0.4), exact) < 1e-13
 
 
-def test_errors():
+def test_wrong_leaves_and_parameters_are_refused():
     chain = textbook.planar_elbow()
     with pytest.raises(jaxdyn.ModelError, match="unknown leaf 'mass'; the leaves that expressions can"):
         symbolic.generate(chain, {"mass": [1]})
@@ -105,7 +105,7 @@ def test_errors():
 
 @pytest.mark.ci
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_c(tmp_path):
+def test_the_generated_c_program_gives_the_same_numbers(tmp_path):
     """The C program of the floating biped, compiled and called."""
     chain = textbook.biped(floating=True)
     made = symbolic.generate(chain)
@@ -125,7 +125,7 @@ def test_c(tmp_path):
 
 @pytest.mark.ci
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_c_with_letters(tmp_path):
+def test_the_generated_c_program_takes_parameters(tmp_path):
     chain, leaves = textbook.pendulum(1), symbolic.textbook_leaves("pendulum", 1)
     made = symbolic.generate(chain, leaves)
     (tmp_path / "arm.c").write_text(made.c_source("arm"))

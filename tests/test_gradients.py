@@ -193,7 +193,7 @@ def filled(f, arguments):
 
 
 @pytest.mark.nightly
-def test_second_derivatives_of_forward_dynamics():
+def test_second_derivatives_of_forward_dynamics_are_symmetric_and_equal_differences():
     """Symmetric in the two directions, the same in reverse mode, and what changes in the recursion's own first derivatives."""
     arguments = in_motion()
     x = variable(arguments)
@@ -239,7 +239,7 @@ def test_results_have_the_type_of_the_arguments(name):
 
 
 @pytest.mark.ci
-def test_float32():
+def test_results_and_gradients_are_accurate_in_single_precision():
     """Errors of single precision, relative to the largest entry of the result in each state."""
     chain = robots.panda()
     rng = np.random.default_rng(10)

@@ -137,7 +137,7 @@ def test_torques_are_the_sum_of_their_terms(x, state):
     assert relative(np.einsum("kij,kj->ki", x["M"], state["qdd"]) + x["bias"], x["tau"]) < 1e-12
 
 
-def test_energies(x, state):
+def test_energies_follow_from_mass_matrix_and_potential(x, state):
     assert relative(0.5 * np.einsum("ki,kij,kj->k", state["qd"], x["M"], state["qd"]), x["K"]) < 1e-12
     assert relative(x["L"], x["K"] - x["P"]) < 1e-15 and relative(x["E"], x["K"] + x["P"] + x["springs"]) < 1e-15
 
@@ -152,7 +152,7 @@ def test_inverse_and_forward_dynamics_undo_each_other(x, state):
     assert relative(np.einsum("kij,kj->ki", x["M"], x["solved"]), x["tau"]) < 1e-12
 
 
-def test_lagrangian_route_is_newton_euler(x):
+def test_the_lagrangian_route_gives_the_torques_of_newton_euler(x):
     assert relative(x["lagrangian route"], x["tau"]) < 1e-12  # the bar is 1e-10
 
 
@@ -163,7 +163,7 @@ def test_wrenches_load_the_joints_through_the_jacobians(x, state):
     assert relative(x["loaded"] - x["tau"], by_tip - by_links) < 1e-12
 
 
-def test_forward_dynamics_under_wrenches(x, state):
+def test_wrenches_accelerate_the_robot_as_their_joint_torques_do(x, state):
     by_links = np.einsum("kjia,kia->kj", x["link_jacobians"], state["wrenches"])
     accelerations = state["qdd"] + np.linalg.solve(x["M"], by_links[..., None])[..., 0]
     assert relative(x["aba"], accelerations) < 1e-12 * np.linalg.cond(x["M"]).max() / 10
@@ -212,7 +212,7 @@ def test_momentum_of_the_whole_is_the_sum_over_the_links(x, chain, state):
     assert relative(x["dA_G v"], x["h_G, rate"]) < 1e-12
 
 
-def test_hamiltons_equations(x, state):
+def test_hamiltons_equations_hold(x, state):
     momenta, rates = state["qdd"], np.linalg.solve(x["M"], state["qdd"][..., None])[..., 0]
     assert relative(x["p"], np.einsum("kij,kj->ki", x["M"], state["qd"])) < 1e-12
     energy = 0.5 * (momenta * rates).sum(1) + x["P"] + x["springs"]
@@ -225,7 +225,7 @@ def test_hamiltons_equations(x, state):
     assert relative(pd, drift + state["qdd"]) < 10 * bound
 
 
-def test_regressors_of_energies_and_momenta(x, chain, state):
+def test_regressors_of_energies_and_momenta_give_energies_and_momenta(x, chain, state):
     pi, links = np.asarray(chain.inertia).reshape(-1), x["M"] - np.diag(np.asarray(chain.armature))
     momenta = np.einsum("kij,kj->ki", links, state["qd"])
     assert relative(x["Y_p"] @ pi, momenta) < 1e-12
@@ -233,7 +233,7 @@ def test_regressors_of_energies_and_momenta(x, chain, state):
     assert relative(x["y_P"] @ pi, x["P"]) < 1e-12
 
 
-def test_torques_along_a_reference(x, chain, state):
+def test_torques_along_a_reference_use_the_skew_symmetric_coriolis_matrix(x, chain, state):
     """M a_r + C v_r + g with the C of the skew-symmetric matrix, and its regressor, of the links alone."""
     pi, v_ref, a_ref = np.asarray(chain.inertia).reshape(-1), state["qdd"], x["tau"]
     torques = np.einsum("kij,kj->ki", x["M"], a_ref) + np.einsum("kij,kj->ki", x["C"], v_ref) + x["g"]
@@ -243,7 +243,7 @@ def test_torques_along_a_reference(x, chain, state):
     assert relative(x["Y_r s"].reshape(COUNT, -1), by_links) < 1e-12
 
 
-def test_drive_regressor(x, chain, state):
+def test_the_drive_regressor_gives_friction_and_armature_torques(x, chain, state):
     drive = np.stack(
         [chain.armature, chain.friction.viscous, chain.friction.coulomb, chain.friction.offset], 1
     ).reshape(-1)
@@ -267,7 +267,7 @@ def test_friction_is_odd_about_its_offset_and_opposes_the_motion(chain):
     np.testing.assert_allclose(fast, 50 * chain.friction.viscous + chain.friction.coulomb, rtol=1e-14)
 
 
-def test_one_link_by_hand():
+def test_one_link_has_the_torques_derived_by_hand():
     """A body of mass m and inertia I about its centre, at (a, b, 0) from a joint about z, gravity along -y."""
     m, a, b, inertia, armature = 2.0, 0.3, -0.4, 0.07, 0.05
     about = inertia + m * (a * a + b * b)
@@ -367,7 +367,7 @@ def test_armature_of_a_rotor_is_added_to_the_mass_matrix_alone(x, chain, state):
     np.testing.assert_array_equal(x["c"], bare["c"])
 
 
-def test_errors(chain):
+def test_unknown_frames_references_and_terms_are_refused(chain):
     q = jnp.zeros(N)
     with pytest.raises(jaxdyn.ModelError, match="unknown link or frame 'hand'"):
         jaxdyn.frame_pose(chain, q, "hand")
@@ -380,7 +380,7 @@ def test_errors(chain):
         jaxdyn.with_inertial_parameters(chain, jnp.zeros((3, 10)))
 
 
-def test_parameters_can_be_replaced(chain):
+def test_inertial_parameters_can_be_replaced(chain):
     pi = 2 * jaxdyn.inertial_parameters(chain)
     heavier = jaxdyn.with_inertial_parameters(chain, pi.reshape(-1))
     np.testing.assert_array_equal(jaxdyn.inertial_parameters(heavier), pi)

@@ -142,7 +142,7 @@ def test_elimination_by_stages_solves_the_whole_system():
 @pytest.mark.parametrize(
     "number", [pytest.param(k, marks=pytest.mark.ci if k in (1, 43) else pytest.mark.nightly) for k in PROBLEMS]
 )
-def test_textbook_problems(number):
+def test_the_problems_of_hock_and_schittkowski_are_solved(number):
     objective, x, equality, inequality, lower, upper, optimum = PROBLEMS[number]
     found = jax.jit(lambda x: jaxdyn.trajectory.interior_point(objective, x, equality, inequality, lower, upper))(x)
     assert jaxdyn.trajectory.Status(int(found.status)) == jaxdyn.trajectory.Status.CONVERGED
@@ -188,7 +188,7 @@ def test_what_cannot_be_solved_is_said(objective, equality, inequality, lower, u
 
 
 @pytest.mark.ci
-def test_where_no_multipliers_exist():
+def test_a_problem_without_multipliers_is_solved():
     """Hock & Schittkowski's problem 13: at the solution (1, 0) the gradients of what is active are opposite.
 
     No KKT point exists. The method comes as near as its tolerance asks, and the multiplier grows without bound.

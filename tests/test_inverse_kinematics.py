@@ -55,7 +55,7 @@ def test_forward_kinematics_of_the_solution_is_the_pose_and_limits_are_held():
     assert found.message.startswith("63 of 64: converged; 1 of 64: no start converged")
 
 
-def test_rotation_vectors():
+def test_rotation_vectors_are_the_logarithms_of_rotations():
     rng = np.random.default_rng(1)
     axes = rng.normal(size=(7, 3))
     axes /= np.linalg.norm(axes, axis=1, keepdims=True)
@@ -170,7 +170,7 @@ def test_a_ball_joint_and_a_slider_reach_a_pose():
     assert_allclose(middle, [1, 0, 0, 0, 0, 0.15], atol=1e-15)
 
 
-def test_where_coordinates_without_limits_start():
+def test_coordinates_without_limits_start_within_half_a_turn():
     """Half a turn or a metre about zero, a turn or two metres from the one limit there is; and of joints that are coupled."""
     inf, pi = np.inf, np.pi
     chain = random_chain(4, 2)  # the second one slides
@@ -198,7 +198,7 @@ def test_where_coordinates_without_limits_start():
 
 
 @pytest.mark.ci
-def test_the_books_example():
+def test_the_example_of_the_book_is_solved():
     screws = np.array([[0, 0, -1, 2, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0.1]], float)  # in the tip's frame
     home = np.array([[-1, 0, 0, 0], [0, 1, 0, 6], [0, 0, -1, 2], [0, 0, 0, 1]], float)
     target = np.array([[0, 1, 0, -5], [1, 0, 0, 4], [0, 0, -1, 1.6858], [0, 0, 0, 1]], float)
@@ -239,7 +239,7 @@ def test_parts_of_the_error_and_single_precision():
 
 
 @pytest.mark.ci
-def test_trees_with_quaternions_and_couplings():
+def test_trees_with_quaternions_and_couplings_reach_their_targets():
     chain = random_mechanism(3)
     _, targets = reachable(chain, 4, seed=5, frame="tool")
     find = once(jax.vmap(lambda t: jaxdyn.inverse_kinematics(chain, t, "tool", starts=4)))

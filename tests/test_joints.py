@@ -128,7 +128,7 @@ def test_derivatives_are_those_of_automatic_differentiation(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_batches_and_single_precision(kind):
+def test_joints_of_all_kinds_work_in_batches_and_single_precision(kind):
     chain = arm(kind)
     q, qd, qdd = (jnp.stack([x, 2 * x, -x]) for x in state(chain))
     single = jnp.stack([jaxdyn.inverse_dynamics(chain, *x) for x in zip(q, qd, qdd, strict=True)])
@@ -139,7 +139,7 @@ def test_batches_and_single_precision(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_links_must_form_the_joint(kind):
+def test_links_that_do_not_form_the_joint_are_refused(kind):
     chain = arm(kind)
     leaves = {name: np.asarray(getattr(chain, name)) for name in ("rotation", "translation", "screw", "inertia")}
     moved, turned = leaves["translation"].copy(), leaves["screw"].copy()

@@ -51,7 +51,7 @@ def test_they_are_what_the_recursion_finds():
         assert relative(dv, expected + turned @ gravity) < TOLERANCE
 
 
-def test_the_elbow_by_hand():
+def test_the_elbow_has_the_joint_forces_of_the_book():
     """Spong, Hutchinson & Vidyasagar 2020, sec. 6.7: f_1, f_2 in their links' axes, and the torques."""
     m1, m2, l1, lc1, lc2, i1, i2, g = 1.2, 0.8, 0.7, 0.3, 0.2, 0.05, 0.03, 9.6
     chain = textbook.planar_elbow(m1=m1, m2=m2, l1=l1, l2=0.5, lc1=lc1, lc2=lc2, i1=i1, i2=i2, gravity=g)
@@ -121,7 +121,7 @@ def test_what_is_held_at_rest_is_its_weight():
 
 
 @pytest.mark.ci
-def test_all_references_against_pinocchio():
+def test_twists_and_accelerations_in_all_references_equal_those_of_pinocchio():
     pin = pytest.importorskip("pinocchio")
     from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 
@@ -177,7 +177,7 @@ def test_all_references_against_pinocchio():
 
 
 @pytest.mark.ci
-def test_batches_and_derivatives():
+def test_link_twists_and_accelerations_are_derivatives_of_the_motion():
     """J_i of a link is the derivative of its twist; dV_i is that of V_i along the motion."""
     chain, (q, qd, qdd) = tree(), random_state(5, 5)
     link = chain.link_names[4]
@@ -197,7 +197,7 @@ def test_batches_and_derivatives():
     assert relative(together, np.array(exact)) < TOLERANCE
 
 
-def test_errors(annotations_unchecked):
+def test_unknown_references_and_quaternion_joints_are_refused(annotations_unchecked):
     chain, state = textbook.planar_elbow(), random_state(2)
     with pytest.raises(jaxdyn.ModelError, match="'body', 'space' or 'mixed', not 'world'"):
         link_twists(chain, *state[:2], reference="world")

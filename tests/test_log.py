@@ -75,7 +75,7 @@ def complaint(*args, **kwargs) -> str:
     return str(caught.value)
 
 
-def test_csv_round_trip(write):
+def test_a_written_csv_log_is_read_unchanged(write):
     log = read_log(write(rows_of(table())), JOINTS)
     same(log)
     assert (log.n, len(log), log.source, log.notes) == (2, N, "log.csv", ())
@@ -98,11 +98,11 @@ def test_csv_round_trip(write):
     ],
     ids=lambda layout: str(layout),
 )
-def test_layouts_of_text(write, layout):
+def test_text_logs_of_all_layouts_are_read(write, layout):
     same(read_log(write(rows_of(table()), **layout)))
 
 
-def test_decimal_commas_and_numpy_headers(write):
+def test_decimal_commas_and_headers_of_numpy_are_read(write):
     cells = [[cell.replace(".", ",") for cell in row] for row in rows_of(table())]
     log = read_log(write(cells, separator=";"))
     same(log)
@@ -114,7 +114,7 @@ def test_decimal_commas_and_numpy_headers(write):
 
 @pytest.mark.parametrize("two_dimensional", [False, True])
 @pytest.mark.parametrize("kind", ["npz", "parquet"])
-def test_binary_round_trips(tmp_path, kind, two_dimensional):
+def test_binary_logs_are_read_unchanged(tmp_path, kind, two_dimensional):
     columns = motion() if two_dimensional else dict(zip(HEADER, table().T, strict=True))
     path = tmp_path / f"log.{kind}"
     if kind == "npz":
@@ -128,7 +128,7 @@ def test_binary_round_trips(tmp_path, kind, two_dimensional):
     same(read_log(path, JOINTS))
 
 
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+def test_without_pyarrow_the_message_names_the_extra(tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     path.write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -151,7 +151,7 @@ def test_files_that_are_not_what_they_are_called(tmp_path):
         ["t_s", "q1_m", "q2_measured", "qd1 (rad/s)", "qd2 (rad/s)", "tau1 [Nm]", "tau2 [N m]"],
     ],
 )
-def test_aliases(write, names):
+def test_columns_are_known_by_their_aliases(write, names):
     log = read_log(write(rows_of(table()), header=names))
     same(log)
     assert log.notes == ()
@@ -173,7 +173,7 @@ def test_velocities_are_optional(write):
     same(log, {name: block for name, block in motion().items() if name != "qd"})
 
 
-def test_currents_need_gains(write):
+def test_motor_currents_need_gains(write):
     names = [*HEADER[:5], "i1", "i2"]
     path = write(rows_of(table()), header=names)
     assert "motor currents, not torques; specify gains=" in complaint(path)
@@ -193,7 +193,7 @@ def test_gains_are_a_factor_on_torques_and_choose_currents(write):
     np.testing.assert_array_equal(read_log(both, gains=[2.0, 3.0]).tau[:, 1], 3.0 * np.arange(N))
 
 
-def test_motor_side(write):
+def test_motor_side_columns_are_noted_or_ignored(write):
     names = ["t", "qm1", "qm2", "qdm1", "qdm2", "taum1", "taum2"]
     log = read_log(write(rows_of(table()), header=names))
     same(log)
@@ -217,7 +217,7 @@ def test_rows_are_counted_from_one_and_only_they_are_checked(write):
         assert "is not a range (first, last) within the file's rows 1 to 60" in complaint(path, rows=wrong)
 
 
-def test_no_file_and_no_data(tmp_path, write):
+def test_missing_and_empty_files_are_refused(tmp_path, write):
     assert "there is no such file" in complaint(tmp_path / "nothing.csv")
     assert "a log is a .csv, .tsv" in complaint(tmp_path / "log.mat")
     (tmp_path / "log.csv").write_text("")
@@ -233,7 +233,7 @@ def test_text_that_ends_within_a_character(write):
     assert f"{path}: the file begins with the byte-order mark of UTF-16" in complaint(path)
 
 
-def test_no_header(write):
+def test_a_log_without_header_is_refused(write):
     assert "line 1 contains numbers instead of the header" in complaint(write(rows_of(table()), header=None))
 
 
@@ -256,19 +256,19 @@ def test_no_header(write):
         (["t", "q", "q2", *HEADER[3:]], "'q' and 'q2' both contain q; remove one"),
     ],
 )
-def test_missing_and_double_columns(write, names, text):
+def test_missing_and_double_columns_are_named(write, names, text):
     message = complaint(write(rows_of(table()), header=names))
     assert text in message and len(message) < 2000
     assert "missing" not in text or message.endswith("in a column map (docs/logs.md): columns='map.toml'")
 
 
-def test_wrong_number_of_joints(write):
+def test_a_log_with_the_wrong_number_of_joints_is_refused(write):
     assert "the log has 2 joints, but the robot has 7; the positions are q1, q2" in complaint(
         write(rows_of(table())), 7
     )
 
 
-def test_shapes_in_archives(tmp_path):
+def test_arrays_of_the_wrong_shape_in_archives_are_refused(tmp_path):
     path = tmp_path / "log.npz"
     np.savez(path, **{**motion(), "q": motion()["q"].T})
     assert "array 'q' has shape (2, 60), but 't' has 60 samples" in complaint(path)
@@ -291,7 +291,7 @@ def test_shapes_in_archives(tmp_path):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_archives_with_flipped_bytes(tmp_path, save):
+def test_archives_with_flipped_bytes_are_refused_or_read(tmp_path, save):
     path, rng = tmp_path / "log.npz", np.random.default_rng(0)
     save(path, **motion())
     sound, refused = path.read_bytes(), 0
@@ -308,7 +308,7 @@ def test_archives_with_flipped_bytes(tmp_path, save):
     assert refused > 200
 
 
-def test_cells_that_are_not_numbers(write):
+def test_cells_that_are_not_numbers_are_located(write):
     cells = rows_of(table())
     cells[4][2], cells[9][6] = "oops", ""
     text = complaint(write(cells, before="# one line more\n"))
@@ -330,7 +330,7 @@ def test_what_only_python_takes_for_a_number(write, cell):
 
 
 @pytest.mark.parametrize(("bad", "shown"), [("nan", "nan"), ("-inf", "-inf"), ("1e400", "inf")])
-def test_nan_and_infinite(write, bad, shown):
+def test_nan_and_infinite_cells_are_located(write, bad, shown):
     cells = rows_of(table())
     cells[20][4] = cells[21][4] = bad
     text = complaint(write(cells))
@@ -338,7 +338,7 @@ def test_nan_and_infinite(write, bad, shown):
     assert len(read_log(write(cells), on_bad_rows="drop")) == N - 2
 
 
-def test_short_lines(write):
+def test_lines_with_too_few_cells_are_located(write):
     cells = rows_of(table())
     cells[30] = cells[30][:4]
     assert "first at row 31 (line 32), column 't' (the row has 4 cells, not 7)" in complaint(write(cells))
@@ -364,7 +364,7 @@ def test_separators_at_the_ends_of_rows_are_let_pass(write):
     same(read_log(write([[*row, "", " "] for row in rows_of(table())])))
 
 
-def test_absurd_numbers_and_jumps(write):
+def test_absurd_numbers_and_jumps_are_located(write):
     cells = rows_of(table())
     cells[7][5] = "1e200"
     assert "1 with numbers beyond 1e+06, first at row 8 (line 9), column 'tau1' (1e+200)" in complaint(write(cells))
@@ -424,7 +424,7 @@ def test_exact_repeats_are_removed(write):
     np.testing.assert_array_equal(np.concatenate([part.q for part in parts]), motion(500)["q"])
 
 
-def test_time_in_milliseconds(write):
+def test_time_in_milliseconds_is_suspected(write):
     values = table()
     values[:, 0] *= 1e3
     assert "the median time step is 10 s, too long for a robot log; is the time in milliseconds" in complaint(
@@ -446,7 +446,7 @@ def test_few_samples_and_nothing_that_changes(write):
     assert read_log(write(rows_of(values))).notes == ("columns tau2 are constant: was the torque recorded?",)
 
 
-def test_gaps_are_noted(write):
+def test_gaps_in_time_are_noted(write):
     values = np.delete(table(), slice(20, 30), axis=0)
     log = read_log(write(rows_of(values)))
     assert log.notes == (
@@ -502,7 +502,7 @@ DEGREES = 180 / np.pi
         (made(1.0, DEGREES), {}, "the logged velocity is 57.3"),
     ],
 )
-def test_degrees(log, limits, reason):
+def test_angles_in_degrees_are_refused_unless_units_are_checked(log, limits, reason):
     text = refusal(log, **limits)
     assert "made: the values of joint 1 look like degrees" in text and reason in text and "units_checked=True" in text
     check_log(log, **limits, units_checked=True)
@@ -513,7 +513,7 @@ def test_many_turns_within_the_limits_are_fine():
     assert check_log(made(25.0, 25.0), position_limits=limits).notes == ()
 
 
-def test_joint_at_rest():
+def test_a_joint_that_does_not_move_is_refused():
     q = motion(400)["q"] * [1.0, 1e-4]
     log = made(q=q, qd=None)
     text = refusal(log, joint_names=["shoulder", "elbow"])
@@ -521,7 +521,7 @@ def test_joint_at_rest():
     assert check_log(log, allow_still=True).notes == ("joint 2 does not move (it spans 0.00016)",)
 
 
-def test_limits_exceeded_are_noted():
+def test_exceeded_limits_are_noted():
     checked = check_log(
         made(), position_limits=np.array([[-0.6, 2.9], [-2.0, 0.75]]), velocity_limit=np.array([2.0, 6.0])
     )
@@ -553,7 +553,7 @@ def test_a_log_of_coupled_joints_has_a_column_per_coordinate():
     )
 
 
-def test_limits_come_from_a_chain():
+def test_limits_of_a_log_come_from_its_robot():
     chain = make_chain(
         rotation=[jnp.eye(3)] * 2,
         translation=jnp.zeros((2, 3)),
@@ -592,7 +592,7 @@ def test_real_logs_read_and_pass(shared_data, name):
         assert check_log(log).notes == log.notes
 
 
-def test_real_log_with_garbage(shared_data):
+def test_the_real_log_with_garbage_is_refused_with_its_rows(shared_data):
     path = shared_data / "ur10e" / "loaded_15harm50sec.csv"
     text = complaint(path, 6, gains=UR10E_GAINS)
     assert "9 of 6106 rows cannot be used" in text and "on_bad_rows='drop'" in text
@@ -658,7 +658,7 @@ SPLIT = [(f"{x // 10**9}", f"{x % 10**9}") for x in NANO.tolist()]
     ],
     ids=lambda value: "-".join(value) if isinstance(value[0], str) else value[0][0],
 )
-def test_times_of_other_forms(write, names, stamps):
+def test_times_in_other_columns_and_formats_are_read(write, names, stamps):
     rows = [[*stamp, *row[1:]] for stamp, row in zip(stamps, rows_of(table()), strict=True)]
     path = write(rows, [*names, *HEADER[1:]], separator="\t")
     log = read_log(path)
@@ -680,7 +680,7 @@ def test_full_nanoseconds_are_not_added_to_seconds(write):
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
 @pytest.mark.parametrize("kind", ["datetime64[ns]", "datetime64[us]", "timedelta64[ns]", "text", "pair", "zone"])
-def test_times_in_binary_files(tmp_path, suffix, kind):
+def test_times_in_binary_files_are_read_in_all_types(tmp_path, suffix, kind):
     blocks = {f"{name}{j + 1}": motion()[name][:, j] for name in ("q", "tau") for j in range(2)}
     stamps = {"t": NANO.astype("datetime64[ns]").astype(kind)} if kind.startswith("d") else {}
     stamps = (
@@ -737,7 +737,7 @@ JOINT_NAMES = ("shoulder_pan", "elbow")
     ],
 )
 @pytest.mark.parametrize("words", [("position", "velocity", "effort"), ("q", "qd", "tau"), ("Pos", "Vel", "Torque")])
-def test_columns_called_by_joint(write, form, words):
+def test_columns_called_by_the_names_of_joints_are_found(write, form, words):
     """In another order, and with a gripper that the robot lacks."""
     q, qd, tau = (motion()[kind] for kind in ("q", "qd", "tau"))
     columns = {"t": motion()["t"]}

@@ -13,7 +13,7 @@ from jaxdyn import textbook
 from jaxdyn.dynamics import certified_mass_matrix_bounds
 
 
-def test_the_elbow_by_hand():
+def test_the_elbow_has_the_bounds_derived_by_hand():
     """Eigenvalues of the elbow depend on cos q2 alone, which takes all values from -1 to 1."""
     m1, m2, l1, lc1, lc2, i1, i2 = 1.2, 0.8, 0.7, 0.3, 0.2, 0.05, 0.03
     chain = textbook.planar_elbow(m1=m1, m2=m2, l1=l1, lc1=lc1, lc2=lc2, i1=i1, i2=i2)
@@ -29,14 +29,14 @@ def test_the_elbow_by_hand():
     assert found.boxes < 20_000
 
 
-def test_one_link_has_one_moment():
+def test_the_bounds_of_one_link_are_its_moment_of_inertia():
     found = certified_mass_matrix_bounds(textbook.pendulum(mass=2.0, length=0.6))
     moment = 2.0 * 0.6**2 / 3
     np.testing.assert_allclose(found[:4], 4 * [moment], rtol=1e-11)
 
 
 @pytest.mark.parametrize("limits", [None, (0.1, 0.4)])
-def test_no_sample_is_outside(limits):
+def test_no_sampled_eigenvalue_is_outside_the_proved_bounds(limits):
     """Three joints in space with axes anywhere: bounds hold at 3000 configurations, and are close to what these reach."""
     chain = random_chain(3, 1, "revolute")
     low, high = (-np.pi, np.pi) if limits is None else limits
@@ -53,7 +53,7 @@ def test_no_sample_is_outside(limits):
     )
 
 
-def test_a_tree_and_few_boxes():
+def test_bounds_hold_for_trees_and_with_few_boxes():
     """Two arms on one base turn by themselves; with few boxes the bounds are wide, and still hold."""
     chain = random_chain(4, 2, "revolute")
     chain = dataclasses.replace(chain, topology=jaxdyn.Topology((-1, 0, -1, 2)))
@@ -66,7 +66,7 @@ def test_a_tree_and_few_boxes():
     assert close.below < values.min() and values.max() < close.above
 
 
-def test_refusals():
+def test_robots_whose_bounds_cannot_be_proved_are_refused():
     others = textbook.biped(floating=True), textbook.remotely_driven_elbow(), textbook.geared_link()
     for chain in (*others, textbook.cartesian_two_link(), random_chain(2, joints="helical")):
         with pytest.raises(jaxdyn.ModelError, match="revolute joints"):

@@ -112,7 +112,7 @@ def computed(kind):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["free, coupled", "floating"])
-def test_identities(kind):
+def test_mechanisms_satisfy_the_identities_of_the_equations_of_motion(kind):
     chain, _, v, a, x = computed(kind)
     m, c = x["mass_matrix"], x["coriolis"]
     assert relative(m, m.T) < 1e-14 and np.linalg.eigvalsh(m).min() > 0
@@ -159,7 +159,7 @@ def compared(chain, q, v, a):
     }
 
 
-def test_pinocchio():
+def test_mechanisms_have_the_dynamics_of_pinocchio():
     pin = pytest.importorskip("pinocchio", reason="Pinocchio is not installed")
     chain = KINDS["free"]()
     q, v, a = mechanism_state(chain, 4)
@@ -261,7 +261,7 @@ def test_links_may_stand_in_any_order():
         assert relative(y, x) < 1e-12
 
 
-def test_registers():
+def test_branchings_are_kept_no_longer_than_needed():
     """Branchings are kept no longer than needed: one register serves a humanoid's pelvis and then its chest."""
     serial = walk_of((-1, 0, 1, 2))
     assert serial.is_serial and serial.registers == 0
@@ -298,7 +298,7 @@ def on_the_manifold(chain, q, step):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 3.1415926, np.pi])
-def test_derivatives_on_the_manifold(angle):
+def test_derivatives_of_difference_are_the_identity_at_no_step(angle):
     """d difference / d step is the identity at no step and finite near half a turn; forward and reverse mode agree."""
     chain = random_mechanism(3, free=False, coupled=False)
     q = jaxdyn.neutral_configuration(chain)
@@ -321,7 +321,7 @@ GRADIENTS = {
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["torques and poses", "step"])
-def test_gradients(name):
+def test_gradients_of_mechanisms_equal_differences(name):
     """Forward = reverse = finite differences, in the state (quaternions too) and in every leaf of the model."""
     chain = random_mechanism(1)
     finite = {
@@ -360,7 +360,7 @@ def test_gradients(name):
 
 
 @pytest.mark.nightly
-def test_batches_and_float32():
+def test_mechanisms_work_in_batches_and_single_precision():
     chain = KINDS["free, coupled"]()
     states = [mechanism_state(chain, k) for k in range(3)]
     batch = [jnp.stack(x) for x in zip(*states, strict=True)]
@@ -400,7 +400,7 @@ def fly(chain, q, v, steps):
 
 
 @pytest.mark.ci
-def test_a_body_in_free_fall():
+def test_a_body_in_free_fall_keeps_energy_and_momentum():
     """RK4 on the manifold is of fourth order; energy and momentum about the centre of mass are kept; the latter falls."""
     chain = free_body()
     q = jnp.asarray([0.1, 0.2, 0.3, 0.5, -0.5, 0.5, 0.5])

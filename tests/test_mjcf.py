@@ -103,7 +103,7 @@ TIERS = {"walker": pytest.mark.nightly, "pendulum": pytest.mark.ci}
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=TIERS.get(x, ())) for x in MODELS])
-def test_dynamics_are_mujocos(name):
+def test_models_that_are_read_have_the_dynamics_of_mujoco(name):
     chain = jaxdyn.io.loads(MODELS[name])
     for seed in (1, 2):
         model, data = compiled(MODELS[name], seed)
@@ -134,7 +134,7 @@ def test_dynamics_are_mujocos(name):
             np.testing.assert_allclose(where[site][:3, :3], data.site_xmat[s].reshape(3, 3), atol=1e-12)
 
 
-def test_names_and_layout():
+def test_names_and_order_of_coordinates_are_those_of_the_file():
     chain = jaxdyn.io.loads(WALKER)
     assert chain.joint_names[:7] == (*(f"root_{x}" for x in ("wx", "wy", "wz", "vx", "vy", "vz")), "hx")
     assert "leg" in chain.link_names and "hand" in chain.link_names  # the last joint's link is the body
@@ -145,7 +145,7 @@ def test_names_and_layout():
     assert (chain.nq, chain.nv) == (28, 24)
 
 
-def test_drives():
+def test_drives_springs_and_limits_are_read():
     chain = jaxdyn.io.loads(DRIVEN)
     assert chain.joint_names == ("rail", "turn", "roll") and chain.link_names == ("cart", "pole", "tip")
     near = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12)
@@ -166,7 +166,7 @@ def test_drives():
     )
 
 
-def test_actuators_with_rotors():
+def test_rotors_of_actuators_become_armature_and_friction():
     text = DRIVEN.replace('gear="5"', 'gear="5" armature="0.01" damping="0.3"')
     try:
         model, data = compiled(text, 3)
@@ -194,7 +194,7 @@ def test_friction_is_mujocos_away_from_rest():
 
 
 @pytest.mark.ci
-def test_rollout_converges_to_mujocos():
+def test_rollouts_converge_to_those_of_mujoco():
     chain, model = jaxdyn.io.loads(PENDULUM), mujoco.MjModel.from_xml_string(PENDULUM)
     start = np.array([1.0, -2, 0.5, 0.3, 0.1, 2, 1, -1])
     rest, still = neutral_configuration(chain), jnp.zeros((100, chain.nv))
@@ -211,7 +211,7 @@ def test_rollout_converges_to_mujocos():
     assert errors[1] < bound and errors[1] < errors[0] / 3.5, errors
 
 
-def test_pinocchio_layout():
+def test_configurations_are_converted_to_the_layout_of_pinocchio():
     pin = pytest.importorskip("pinocchio")
     body = """<link name="{}"><inertial><origin xyz="0.1 0 0.2"/><mass value="2"/>
       <inertia ixx="0.1" iyy="0.2" izz="0.15" ixy="0.01" ixz="0" iyz="0.02"/></inertial></link>"""
@@ -240,7 +240,7 @@ def test_pinocchio_layout():
         layouts.from_pinocchio_state(chain, jnp.zeros(12), v, names, ["z"])
 
 
-def test_pinocchio_layout_of_ball_joints():
+def test_ball_joints_are_converted_to_the_layout_of_pinocchio():
     pin = pytest.importorskip("pinocchio")
     chain = jaxdyn.io.loads(
         f"""<mujoco><option>{OFF}</option><worldbody><body pos="0 0.1 0.2" euler="10 20 30"><joint type="ball"/>
@@ -269,7 +269,7 @@ def test_pinocchio_layout_of_ball_joints():
 
 
 @pytest.mark.ci
-def test_layouts_differentiate_and_batch():
+def test_conversions_of_layouts_can_be_differentiated_and_batched():
     chain = jaxdyn.io.loads(WALKER)
     rng = np.random.default_rng(4)
     q = jnp.asarray(rng.normal(size=(2, chain.nq)))
@@ -369,7 +369,7 @@ def test_what_only_acts_from_outside_is_named():
         jaxdyn.io.loads(model_with(body=nested))  # parent and child do not touch
 
 
-def test_files(tmp_path):
+def test_models_are_read_from_files_and_bad_files_refused(tmp_path):
     path = tmp_path / "x.xml"
     path.write_text(model_with())
     assert jaxdyn.load(path).joint_names == ("j",)
@@ -401,7 +401,7 @@ def test_files(tmp_path):
         jaxdyn.load(path, ignore=["equalities"])
 
 
-def test_mujoco_is_an_extra(monkeypatch):
+def test_without_mujoco_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(jaxdyn.ModelError, match=r'pip install "jaxdyn\[mjcf\]"'):
         jaxdyn.io.loads(model_with())

@@ -22,7 +22,7 @@ def arm(seed: int = 3, joints: str = "offset") -> jaxdyn.Chain:
     return random_chain(4, seed, joints)
 
 
-def test_inverse_dynamics_are_mujocos():
+def test_written_models_have_the_dynamics_of_mujoco():
     chain = eqx.tree_at(lambda c: (c.screw, c.inertia), random_chain(4, 3, "offset"), (arm(4).screw, arm(5).inertia))
     slide = random_chain(4, 3, "prismatic").screw[1]
     chain = eqx.tree_at(lambda c: c.screw, chain, chain.screw.at[1].set(slide))
@@ -66,7 +66,7 @@ def test_what_mujoco_reads_again_moves_alike(name):
     np.testing.assert_allclose(model.jnt_range[limited], other.jnt_range[limited])
 
 
-def test_the_numbers_come_back():
+def test_numbers_survive_writing_and_reading():
     chain = random_chain(3, 2, "revolute")
     limits = jnp.asarray([[-1.0, 2.0], [-jnp.inf, jnp.inf], [-jnp.inf, 1.0]])
     effort = jnp.asarray([10.0, jnp.inf, 3.0])
@@ -108,7 +108,7 @@ def test_what_has_no_place_is_said(tmp_path):
         write_mjcf(chain, tmp_path / "none" / "arm.xml")
 
 
-def test_motors_come_to_their_joints():
+def test_motors_are_written_as_armature_and_friction_of_their_joints():
     chain = with_transmission(arm(), gear_ratio=[10.0, -20.0, 5.0, 1.0], rotor_inertia=1e-3, viscous_friction=0.01)
     back = jaxdyn.io.loads(to_mjcf(chain))
     np.testing.assert_allclose(back.armature, chain.armature + 1e-3 * np.array([100, 400, 25, 1]))
@@ -118,7 +118,7 @@ def test_motors_come_to_their_joints():
         to_mjcf(coupled)
 
 
-def test_a_base_with_a_pose():
+def test_the_pose_of_the_base_is_written():
     pose = np.array([[0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3.0], [0, 0, 0, 1]])
     chain = arm()
     _, plain = compiled(to_mjcf(chain), 0)
@@ -129,7 +129,7 @@ def test_a_base_with_a_pose():
     assert np.abs(moved.qfrc_inverse - plain.qfrc_inverse).max() > 0.1  # gravity is the world's
 
 
-def test_single_precision_and_flat_bodies():
+def test_single_precision_and_flat_bodies_can_be_written():
     single = jax.tree.map(lambda x: x.astype(jnp.float32), arm())
     np.testing.assert_allclose(jaxdyn.io.loads(to_mjcf(single)).inertia, single.inertia, rtol=1e-12, atol=1e-13)
     # a plate: its moments are on the edge of the triangle inequality
@@ -174,7 +174,7 @@ def inertia(chain: jaxdyn.Chain, link: int, *pi: float) -> jaxdyn.Chain:
         (lambda: jax.tree.map(lambda x: x[None], arm()), "is a batch"),
     ],
 )
-def test_refused(build, message):
+def test_models_that_the_format_cannot_hold_are_refused(build, message):
     with pytest.raises(ModelError, match=message):
         to_mjcf(build())
 
@@ -184,7 +184,7 @@ def single() -> dict:
     return {"rotation": [np.eye(3)], "translation": [[0, 0, 0]], "screw": [[0, 0, 1, 0, 0, 0]], "inertia": [body]}
 
 
-def test_parts_of_quaternion_joints():
+def test_uneven_leaves_of_quaternion_joints_are_refused():
     text = MODELS["pendulum"]
     ball = jaxdyn.io.loads(text)
     uneven = eqx.tree_at(lambda c: c.armature, ball, ball.armature.at[0].set(0.1))

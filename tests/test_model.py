@@ -104,7 +104,7 @@ def test_axes_given_with_few_digits_are_made_exact():
     np.testing.assert_allclose(made, turn, rtol=0, atol=1e-15)
 
 
-def test_parameters_are_exchanged_by_shape():
+def test_inertial_parameters_are_accepted_flat_or_by_link():
     chain = random_chain(3)
     pi = jnp.arange(30.0)
     for given in (pi, pi.reshape(3, 10)):
@@ -126,7 +126,7 @@ def test_a_topology_hashes_alike_in_another_process():
     assert pickle.loads(pickle.dumps(topology)) == topology
 
 
-def test_wrong_shapes_name_the_remedy():
+def test_messages_about_wrong_shapes_name_the_remedy():
     chain = random_chain(3)
     q, qd, qdd = random_state(3)
     with pytest.raises(jaxdyn.ModelError, match="vmap"):
@@ -157,7 +157,7 @@ def test_rollouts_under_wrenches_are_repeated_steps(by_step):
         assert relative(positions[k + 1], q) < 1e-13 and relative(velocities[k + 1], qd) < 1e-13
 
 
-def test_attached_bodies_and_masses():
+def test_attached_bodies_and_changed_masses_equal_those_of_pinocchio():
     """A payload on a tool frame and on a link, against Pinocchio; derivatives by mass at a fixed centre of mass."""
     pin = pytest.importorskip("pinocchio")
     arm = jaxdyn.robots.panda()

@@ -47,7 +47,7 @@ def same(a: jaxdyn.Chain, b: jaxdyn.Chain) -> None:
 
 
 @pytest.mark.parametrize("build", CHAINS.values(), ids=CHAINS)
-def test_back_to_the_bit(build, tmp_path):
+def test_a_saved_model_is_loaded_bit_by_bit(build, tmp_path):
     chain = build()
     save_model(chain, tmp_path / "model.eqx")
     same(load_model(tmp_path / "model.eqx"), chain)
@@ -69,7 +69,7 @@ save_model(load_model(sys.argv[1]), sys.argv[2], {"from": "another process"})
 
 
 @pytest.mark.ci
-def test_in_another_process(tmp_path):
+def test_a_model_is_loaded_in_another_process(tmp_path):
     chain = random_mechanism(3)
     save_model(chain, tmp_path / "a.eqx")
     subprocess.run([sys.executable, "-c", PROCESS, tmp_path / "a.eqx", tmp_path / "b.eqx"], check=True)
@@ -89,7 +89,7 @@ def test_the_first_line_describes_the_model(tmp_path):
     assert model_about(tmp_path / "model.eqx").keys() == {"robot", "jaxdyn"}
 
 
-def test_types(tmp_path):
+def test_models_are_loaded_in_the_requested_type(tmp_path):
     path = tmp_path / "model.eqx"
     chain = random_chain(2)
     save_model(chain, path)
@@ -173,7 +173,7 @@ def signed(path, change) -> None:
         (lambda p: (p.unlink(), p.mkdir()), "specify the model file inside it"),
     ],
 )
-def test_files_that_are_no_good(spoil, message, tmp_path):
+def test_damaged_and_foreign_files_are_refused(spoil, message, tmp_path):
     path = tmp_path / "model.eqx"
     save_model(random_chain(2), path)
     spoil(path)
@@ -205,13 +205,13 @@ def test_files_of_earlier_versions_are_read(version, tmp_path):
     same(load_model(path), chain)
 
 
-def test_paths_with_a_null_character(tmp_path):
+def test_paths_with_a_null_character_are_refused(tmp_path):
     for call in (load_model, lambda path: save_model(random_chain(2), path), jaxdyn.load):
         with pytest.raises(ModelError, match="null"):
             call(f"{tmp_path}/a\0b")
 
 
-def test_what_cannot_be_saved(tmp_path):
+def test_models_that_cannot_be_saved_are_refused(tmp_path):
     chain = random_chain(2)
     with pytest.raises(ModelError, match="inertia is being traced by JAX"):
         jax.grad(lambda m: save_model(eqx.tree_at(lambda c: c.inertia, chain, chain.inertia * m), tmp_path / "a"))(1.0)

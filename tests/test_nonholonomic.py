@@ -15,7 +15,7 @@ def wire(chain, q, length):
     return jnp.sum((q[:3] - q[3:]) ** 2)[None] - length**2
 
 
-def test_a_vertical_particle():
+def test_a_vertical_particle_obeys_newtons_law():
     """m ydd + m g = f (Spong, Hutchinson & Vidyasagar 2020, (6.1)), with x and y held."""
     chain = nonholonomic.particles([1.7], gravity=9.7)
     hold = mechanisms.FunctionConstraint(None, lambda chain, q, _: q[:2])
@@ -25,7 +25,7 @@ def test_a_vertical_particle():
     np.testing.assert_allclose(got.multipliers, [-3, 2], atol=1e-12)  # the walls take what pushes sideways
 
 
-def test_two_particles_on_a_wire():
+def test_two_particles_on_a_wire_have_the_force_of_the_book():
     """The wire pulls along r1 - r2 by the c of the book; d'Alembert's equation holds for every virtual displacement."""
     m1, m2, length, g = 1.2, 0.7, 0.9, 9.7
     chain = nonholonomic.particles([m1, m2], gravity=g)
@@ -162,6 +162,6 @@ def test_both_examples_by_hand_in_one_state():
     )
 
 
-def test_errors():
+def test_a_system_without_particles_is_refused():
     with pytest.raises(jaxdyn.ModelError, match="no particles"):
         nonholonomic.particles([])

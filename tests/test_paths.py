@@ -131,7 +131,7 @@ def test_a_mass_on_a_rail_in_closed_form():
     assert_allclose([motion.qd.max(), jnp.abs(motion.qdd).max()], [top, force / mass], rtol=1e-9)
 
 
-def test_trapezoids_of_speed():
+def test_trapezoids_of_speed_are_integrals_of_their_rates():
     """Up, along and down, their integral and their rates; the fastest under limits, in closed form."""
     ramp, u = 0.2, np.linspace(0, 1, 21)
     trapezoid = functools.partial(jaxdyn.trajectory.trapezoidal_scaling, ramp=ramp)
@@ -453,7 +453,7 @@ def test_the_shortest_duration_of_a_scaling_reaches_a_limit():
     )  # gravity alone takes more
 
 
-def test_the_fastest_speeds_by_hand():
+def test_the_fastest_speeds_equal_those_derived_by_hand():
     """x' = 2 u along s in steps of 0.1, with bands lo <= a u + b x <= hi; one that does not depend on u is no limit of it."""
     lo, hi, step = np.full((3, 2), [-1.0, -9.0]), np.full((3, 2), [2.0, 9.0]), 0.1
     a, b = np.array([[1.0, 0.0], [2.0, 0.0], [1.0, 1e-18]]), np.array([[0.5, 1.0], [0.5, 1.0], [-1.0, 1.0]])

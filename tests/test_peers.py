@@ -158,14 +158,14 @@ CASES = [pytest.param(x, marks=pytest.mark.nightly if x in {"ur5", "ur5e", "ur10
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_pinocchio(name):
+def test_all_quantities_equal_those_of_pinocchio(name):
     worst, _ = comparison(name)
     assert len(worst) == 22 - (name == "mixed")
     assert {k: v for k, v in worst.items() if k not in SOLVES and not v <= 1e-12} == {}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_pinocchio_accelerations(name):
+def test_accelerations_equal_those_of_pinocchio(name):
     worst, condition = comparison(name)
     # a solve with M cannot be better than rounding times its condition number: Cholesky against Pinocchio's own inverse
     bounds = {"forward_dynamics": 1e-12, "aba": 1e-12, "mass_matrix_solve": max(1e-12, 2.2e-16 * condition)}
@@ -173,7 +173,7 @@ def test_pinocchio_accelerations(name):
 
 
 @pytest.mark.parametrize("kind", ["revolute", "offset", "prismatic", "mixed without a helix"])
-def test_mujoco(kind):
+def test_dynamics_equal_those_of_mujoco(kind):
     mujoco = pytest.importorskip("mujoco")
     if kind == "mixed without a helix":
         chain = anonymous(random_chain(7, 5, "mixed"))
@@ -209,7 +209,7 @@ def homogeneous(rows) -> np.ndarray:
 
 
 @pytest.mark.ci
-def test_modern_robotics_dynamics():
+def test_dynamics_equal_the_numbers_printed_by_modern_robotics():
     """The three-link arm of the documentation of modern_robotics, and the numbers printed there.
 
     Its first screw has |w| = sqrt 2: normalised, the joint turns sqrt 2 times as far and its torque is sqrt 2 times smaller.
@@ -267,7 +267,7 @@ def test_modern_robotics_dynamics():
 
 
 @pytest.mark.ci
-def test_modern_robotics_kinematics():
+def test_kinematics_equal_those_of_modern_robotics():
     screws = np.array([[0, 0, 1, 0, 0.2, 0.2], [1, 0, 0, 2, 0, 3], [0, 1, 0, 0, 2, 1], [1, 0, 0, 0.2, 0.3, 0.4]])
     body = random_chain(1).inertia[0]
     chain = jaxdyn.from_screws(screws, np.tile(np.eye(4), (4, 1, 1)), np.tile(body, (4, 1)), tip_pose=np.eye(4))

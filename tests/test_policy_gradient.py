@@ -207,7 +207,7 @@ def closed_form(steps, x, p=None):
 
 
 @pytest.mark.ci
-def test_shooting_reaches_the_closed_form():
+def test_shooting_reaches_the_closed_form_of_the_regulator():
     problem = regulator(12)
     solution = jax.jit(lambda p: jaxdyn.trajectory.solve_by_shooting(p, tolerance=1e-8))(problem)
     tau, cost = closed_form(12, np.array([1.0, 0.0]))

@@ -27,7 +27,7 @@ def bob(**more):
     return textbook.pendulum(mass=0.9, length=LENGTH, com_distance=LENGTH, inertia=0.0, gravity=G, **more)
 
 
-def test_torques_are_the_recursions():
+def test_torques_of_a_moving_base_are_those_of_the_recursion():
     chain, (q, qd, qdd) = random_chain(4, 3), random_state(4, 3)
     wrench = jnp.asarray([0.3, -1, 2, 4, 1, -2.0])
 
@@ -122,7 +122,7 @@ def test_pendulums_on_a_lift_and_on_a_turntable(path, by_hand):
 
 
 @pytest.mark.ci
-def test_linearised_by_hand():
+def test_the_pendulum_on_a_lift_has_the_derivatives_found_by_hand():
     """d qdd / dq of the pendulum on a lift is -(g + ydd) cos q / l, with respect to ydd -sin q / l."""
     chain = bob()
 
@@ -139,7 +139,7 @@ def test_linearised_by_hand():
     np.testing.assert_allclose(by_lift, -np.sin(0.8) / LENGTH, atol=1e-12)
 
 
-def test_some_joints_move_as_told():
+def test_prescribed_joints_move_as_told_and_the_others_by_their_torques():
     """The accelerations found take the torques found, those of free joints as given; the others' are not read."""
     chain, (q, qd, qdd) = random_chain(4, 3), random_state(4, 3)
     told, free, tau = jnp.array([3, 1]), jnp.array([0, 2]), jnp.asarray([0.7, 9.0, -1.2, 8.0])
@@ -169,7 +169,7 @@ def test_a_cart_with_a_prescribed_motion():
 
 
 @pytest.mark.ci
-def test_hybrid_dynamics_of_a_mechanism():
+def test_hybrid_dynamics_agree_with_inverse_and_forward_dynamics():
     """Given what came out, inverse dynamics asks for the forces, and forward dynamics under all of them moves the same."""
     chain = random_mechanism(3)
     q, v, a = mechanism_state(chain, 2)
@@ -192,7 +192,7 @@ def test_hybrid_dynamics_of_a_mechanism():
     assert relative(everything.torques, known[0]) < 1e-12 and relative(nothing.acceleration, known[1]) < 1e-9
 
 
-def test_errors():
+def test_unknown_and_repeated_coordinates_are_refused():
     floating = textbook.biped(floating=True)
     still, q = mechanisms.BaseMotion(jnp.eye(4), jnp.zeros(6), jnp.zeros(6)), jaxdyn.neutral_configuration(floating)
     with pytest.raises(jaxdyn.ModelError, match="its base already moves"):

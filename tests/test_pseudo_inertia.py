@@ -25,7 +25,7 @@ to_pi = jax.jit(jax.vmap(log_cholesky_to_inertial_parameters))
 to_theta = jax.jit(jax.vmap(log_cholesky_from_inertial_parameters))
 
 
-def test_log_cholesky_parameters_and_back():
+def test_log_cholesky_parameters_are_converted_and_back():
     pi = to_pi(THETA)
     np.testing.assert_allclose(to_theta(pi), THETA, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(
@@ -54,7 +54,7 @@ def test_pinocchio_has_the_same_log_cholesky_parameters():
 
 
 @pytest.mark.ci
-def test_derivatives_both_ways_are_inverses():
+def test_derivatives_of_both_conversions_are_inverses():
     pi = to_pi(THETA)
     there = jax.vmap(jax.jacrev(log_cholesky_to_inertial_parameters))(THETA)
     back = jax.vmap(jax.jacfwd(log_cholesky_from_inertial_parameters))(pi)

@@ -142,7 +142,7 @@ def routes(mechanism):
     return jax.tree.map(np.asarray, got), jax.tree.map(np.asarray, expected)
 
 
-def test_centroidal_quantities(mechanism, routes):
+def test_centroidal_quantities_are_sums_over_the_links(mechanism, routes):
     got, expected = routes
     _, v, *_ = state(mechanism)
     c, (l, p) = expected["c"], np.split(expected["h"], 2)
@@ -181,7 +181,7 @@ def to_pinocchio(chain):
     return pin, model, joints, frames
 
 
-def test_against_pinocchio(mechanism, routes):
+def test_quantities_of_the_whole_robot_equal_those_of_pinocchio(mechanism, routes):
     pin, model, joints, frames = to_pinocchio(mechanism)
     got, _ = routes
     q, v, *_ = (np.asarray(x) for x in state(mechanism))
@@ -222,7 +222,7 @@ def test_inner_torques_do_not_change_the_momentum(mechanism, routes):
     assert relative(rate, np.concatenate([np.zeros(3), got["m"] * np.asarray(mechanism.gravity)])) < 1e-11
 
 
-def test_hamiltonian(mechanism, routes):
+def test_the_hamiltonian_flow_is_that_of_the_equations_of_motion(mechanism, routes):
     got, expected = routes
     _, v, _, _, tau = state(mechanism)
     qd, pd = got["flow"]
@@ -232,13 +232,13 @@ def test_hamiltonian(mechanism, routes):
     assert relative(pd, expected["C"].T @ v - expected["g"] - expected["k"] + tau) < 1e-11
 
 
-def test_slotine_li(mechanism, routes):
+def test_passivity_based_torques_use_the_given_coriolis_matrix(mechanism, routes):
     got, expected = routes
     _, _, v_ref, a_ref, _ = state(mechanism)
     assert relative(got["Slotine-Li"], expected["M"] @ a_ref + expected["C"] @ v_ref + expected["g"]) < 1e-12
 
 
-def test_regressors(mechanism, routes):
+def test_regressors_give_the_quantities_of_the_links(mechanism, routes):
     got, expected = routes
     _, v, v_ref, a_ref, _ = state(mechanism)
     pi, mass = np.asarray(mechanism.inertia).reshape(-1), expected["M of links"]
@@ -249,7 +249,7 @@ def test_regressors(mechanism, routes):
     assert relative(got["y_P"] @ pi, expected["P"]) < 1e-13
 
 
-def test_operational_space(mechanism, routes):
+def test_the_operational_wrench_moves_the_frame_as_the_torques_do(mechanism, routes):
     """The wrench F = Lambda dV/dt + eta, in place of the torques, moves the frame as they do."""
     got, expected = routes
     inertia, bias, inverse = got["task"]
@@ -267,7 +267,7 @@ def test_operational_space(mechanism, routes):
 
 
 @pytest.mark.nightly
-def test_float32(mechanism, routes):
+def test_quantities_stay_in_single_precision(mechanism, routes):
     single = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, *state(mechanism)))
     for name, value in once(everything)(*single).items():
         for x, y in zip(jax.tree.leaves(value), jax.tree.leaves(routes[0][name]), strict=True):
@@ -275,7 +275,7 @@ def test_float32(mechanism, routes):
             assert relative(x, y) < (1e-2 if name in ("task", "Lambda", "flow") else 2e-5), name
 
 
-def test_what_is_refused(mechanism):
+def test_unknown_frames_and_free_bases_are_refused(mechanism):
     q, v, *_ = state(mechanism)
     with pytest.raises(jaxdyn.ModelError, match="nowhere"):
         jax.eval_shape(lambda q, v: jaxdyn.dynamics.operational_space(mechanism, q, v, frame="nowhere"), q, v)
@@ -283,7 +283,7 @@ def test_what_is_refused(mechanism):
         jaxdyn.mechanisms.with_moving_base_point(mechanism)
 
 
-def test_work_on_quaternion_joints(mechanism):
+def test_work_on_quaternion_joints_is_torque_times_motion(mechanism):
     q, v, _, _, tau = state(mechanism)
     dq = 0.3 * v
 

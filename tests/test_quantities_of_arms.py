@@ -42,7 +42,7 @@ def task_forms(chain, q, v, damping):
 
 
 @pytest.mark.ci
-def test_few_joints_and_singularities():
+def test_the_operational_space_of_few_joints_has_their_rank():
     """A planar arm of three joints reaches three directions, and stretched two."""
     rng, h = np.random.default_rng(1), 1e-4
     chain = jaxdyn.make_chain(
@@ -127,7 +127,7 @@ def along_a_line(chain, arguments, direction, offsets):
 
 
 @pytest.mark.nightly
-def test_gradients_at_a_straight_arm(arm):
+def test_gradients_at_a_straight_arm_equal_differences(arm):
     rng, h = np.random.default_rng(4), 3e-4
     arguments = (jnp.zeros(arm.n), *jnp.asarray(rng.normal(size=(3, arm.n))))
     direction = tuple(jnp.asarray(rng.normal(size=(4, arm.n))))
@@ -167,7 +167,7 @@ def lagrangian_rollout(chain, q, v, torques, dt):
 
 
 @pytest.mark.ci
-def test_trajectories_energy_and_work(arm):
+def test_trajectories_of_hamilton_and_lagrange_agree_and_work_is_energy(arm):
     """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
     zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)
     none = {"friction.viscous": zero, "friction.coulomb": zero, "friction.stribeck": zero, "friction.offset": zero}
@@ -189,7 +189,7 @@ def test_trajectories_energy_and_work(arm):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("limits", [(-np.pi, np.pi), (0.5, 2.0)])
-def test_mass_matrix_bounds(limits):
+def test_the_search_finds_the_mass_matrix_bounds_of_the_elbow(limits):
     """Of the elbow, whose mass matrix depends on one angle alone, inside and at its limits."""
     chain = textbook.planar_elbow(l2=2.0, lc2=1.5)
     chain = jaxdyn.model.with_leaves(chain, {"limits.position": jnp.asarray([[-1.0, 1.0], limits])})
@@ -214,7 +214,7 @@ def bounds_and_rate(chain):
 
 
 @pytest.mark.ci
-def test_moving_base_point(arm):
+def test_a_moving_base_point_has_the_forces_on_the_base(arm):
     """On a turned base, with coupled joints and a motor."""
     chain = dataclasses.replace(
         arm,
@@ -251,7 +251,7 @@ def test_moving_base_point(arm):
     assert jaxdyn.model.chain.frame_index(moving, "base") == (2, None)
 
 
-def test_moving_base_point_refuses(arm):
+def test_a_second_moving_base_point_is_refused(arm):
     with pytest.raises(jaxdyn.ModelError, match="base_x"):
         jaxdyn.mechanisms.with_moving_base_point(jaxdyn.mechanisms.with_moving_base_point(arm))
 

@@ -12,7 +12,7 @@ INDEPENDENT = "joint1", "joint2"
 
 
 @pytest.mark.ci
-def test_the_five_bar_by_hand():
+def test_the_five_bar_has_the_reduced_matrices_derived_by_hand():
     """Spong, Hutchinson & Vidyasagar 2020, sec. 6.4: M, C and g in the two absolute angles."""
     (m1, m2, m3, m4) = masses = (1.1, 0.9, 0.8, 0.7)
     (i1, i2, i3, i4) = inertias = (0.05, 0.02, 0.04, 0.06)

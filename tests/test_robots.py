@@ -43,7 +43,7 @@ def arm(request):
     return request.param.__name__, request.param()
 
 
-def test_home_pose(arm):
+def test_the_robots_have_the_published_poses_at_zero(arm):
     name, chain = arm
     position, axis = HOMES[name]
     pose = np.asarray(compiled.frame_pose(chain, jnp.zeros(chain.n)))
@@ -51,7 +51,7 @@ def test_home_pose(arm):
     np.testing.assert_array_equal(pose[:3, 2], axis)
 
 
-def test_inertias_are_those_of_bodies(arm):
+def test_the_published_inertias_are_those_of_bodies(arm):
     _, chain = arm
     for name, pi in zip(chain.link_names, chain.inertia, strict=True):
         check_inertia(name, pi)
@@ -129,6 +129,6 @@ def test_leaves_of_the_caller_go_before_the_tables():
     assert robots.ur5e(topology=Topology.serial(6, link_names=list("abcdef"))).link_names == tuple("abcdef")
 
 
-def test_names_of_the_robots():
+def test_joints_and_bases_of_the_robots_have_their_names():
     assert robots.panda().joint_names[0] == "panda_joint1" and robots.panda().topology.base_name == "panda_base"
     assert robots.ur10().joint_names[2] == "elbow_joint"

@@ -164,7 +164,7 @@ def test_an_arm_comes_to_rest_under_stiff_friction():
 
 @pytest.mark.ci
 @pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.nightly), np.float64])
-def test_derivatives_of_an_implicit_step(dtype):
+def test_derivatives_of_an_implicit_step_equal_differences(dtype):
     """Forward and reverse are the same and those of differences, also at rest; the type stays."""
     chain = jax.tree.map(lambda x: x.astype(dtype), dry_friction(textbook.pendulum(1), 0.5, 0.05))
 
@@ -215,7 +215,7 @@ def test_thinned_and_checkpointed_rollouts_are_the_plain_one(every, checkpoint):
     assert relative(same, gradient) < 1e-12
 
 
-def test_levels_hold_all_steps():
+def test_levels_of_checkpoints_hold_all_steps():
     for length in (*range(1, 60), 997, 1000, 4096, 123457):
         for levels in (1, 2, 3, 4):
             turns = max(2, int(np.ceil(length ** (1 / levels) - 1e-9)))
@@ -242,7 +242,7 @@ def test_memory_of_a_checkpointed_gradient_grows_slower_than_the_horizon():
 
 
 @pytest.mark.nightly
-def test_memory_of_gradients_by_levels():
+def test_levels_of_checkpoints_reduce_the_memory_of_gradients():
     """10000 steps: everything stored, states alone, states of two levels, of three."""
     levels = (None, 1, 2, 3)
     least = [memory_of_gradient(10, checkpoint) for checkpoint in levels]  # what does not hang on the horizon
@@ -297,7 +297,7 @@ def test_constrained_rollouts_take_the_same_options():
     assert np.abs(residual).max() < 1e-9
 
 
-def test_errors():
+def test_rollouts_refuse_wrong_intervals_and_levels():
     chain, zero = textbook.pendulum(1), jnp.zeros(1)
     roll = functools.partial(jaxdyn.rollout, chain, zero, zero, jnp.zeros((6, 1)), 0.01)
     with pytest.raises(ModelError, match="every=4 does not divide 6 steps"):
@@ -354,7 +354,7 @@ def adaptive_and_fine(chain, q, qd, tau, steps):
 
 
 @pytest.mark.nightly
-def test_adaptive_steps_of_quaternions():
+def test_adaptive_steps_keep_quaternions_and_momentum():
     """A body that tumbles and falls: as rk4 on the manifold; quaternions of unit length, momentum kept."""
     pytest.importorskip("diffrax")
     chain = free_body()
@@ -365,7 +365,7 @@ def test_adaptive_steps_of_quaternions():
 
 
 @pytest.mark.nightly
-def test_adaptive_steps_of_mechanisms():
+def test_adaptive_steps_work_with_couplings_and_motors():
     """Quaternions, a coupling and motors at once."""
     pytest.importorskip("diffrax")
     chain = random_mechanism(43)
@@ -376,7 +376,7 @@ def test_adaptive_steps_of_mechanisms():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("robot", ["pendulum", "free"])
-def test_derivatives_of_adaptive_steps(robot):
+def test_derivatives_of_adaptive_steps_equal_differences(robot):
     """Reverse, forward and differences, with respect to a policy's gain."""
     diffrax = pytest.importorskip("diffrax")
     chain = textbook.pendulum(1, damping=0.2) if robot == "pendulum" else free_body()
@@ -409,7 +409,7 @@ def test_implicit_adaptive_steps_go_through_stiff_friction():
     assert abs(float(found.positions[-1, 0]) - INERTIA / 2) < 1e-4
 
 
-def test_errors_of_adaptive_rollouts(monkeypatch):
+def test_adaptive_rollouts_refuse_wrong_times_and_torques(monkeypatch):
     pytest.importorskip("diffrax")
     chain, zero = textbook.pendulum(1), jnp.zeros(1)
     with pytest.raises(ModelError, match="3 rows of torques are given for 4 intervals"):
@@ -457,7 +457,7 @@ def test_a_fleet_whose_robots_differ_in_some_leaves():
 
 
 @pytest.mark.ci
-def test_states_given_away_are_reused():
+def test_the_memory_of_donated_states_is_reused():
     chain = textbook.pendulum(1)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))

@@ -56,7 +56,7 @@ def test_links_with_a_mass_keep_it_unless_told(path):
     assert float(with_inertias_of_shapes(chain, shapes, 1000.0, keep_given=False).inertia[1, 0]) == pytest.approx(8.0)
 
 
-def test_meshes_capsules_and_ellipsoids(tmp_path, path):
+def test_meshes_capsules_and_ellipsoids_get_the_inertias_of_solids(tmp_path, path):
     trimesh = pytest.importorskip("trimesh")
     chain = jaxdyn.load(path, ignore_inertials=True)
     trimesh.creation.box((0.2, 0.4, 0.6)).export(tmp_path / "half.stl")
@@ -73,7 +73,7 @@ def test_meshes_capsules_and_ellipsoids(tmp_path, path):
     np.testing.assert_allclose(made[1], round_ + egg, rtol=1e-12, atol=1e-15)
 
 
-def test_errors(path):
+def test_shapes_without_volume_or_known_link_are_refused(path):
     chain = jaxdyn.load(path, ignore_inertials=True)
     box = Geometry("elbow_cover", "box", np.eye(4), (1.0, 1.0, 1.0))
     with pytest.raises(jaxdyn.ModelError, match="unknown link or frame 'elbow_cover'"):

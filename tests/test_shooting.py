@@ -211,7 +211,7 @@ def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
         assert_allclose(policy.gains[0], gain, atol=1e-9)
 
 
-def test_box_programs_are_solved():
+def test_quadratic_programs_with_bounds_are_solved():
     """Against scipy; and two thousand worse conditioned ones, with steps that meet a bound at once, by their fixed points."""
     rng, count = np.random.default_rng(2), 2000
     stretched = np.exp(rng.normal(size=(count, 1, 4)) * np.where(np.arange(count) < 20, 0, 0.8)[:, None, None])
@@ -651,7 +651,7 @@ def test_the_simple_rollout_is_the_general_one():
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_step_lengths(together):
+def test_step_lengths_are_chosen_by_a_parabola(together):
     """Of a parabola whose slope at no step is -1, by where its minimum is; a longer one is tried where it is allowed."""
 
     @once

@@ -98,7 +98,7 @@ def test_energy_of_a_free_elbow_after_a_hundred_seconds(method, dt, least, most)
 
 
 @pytest.mark.nightly
-def test_energy_of_a_free_panda():
+def test_the_energy_drift_of_a_free_panda_is_that_of_the_documentation():
     """The table of docs/rollouts.md, and its figure with friction."""
     none = jnp.zeros(7)
     panda = jaxdyn.model.with_leaves(jaxdyn.robots.panda(), {"friction.viscous": none, "friction.coulomb": none})
@@ -188,7 +188,7 @@ def test_a_rollout_is_repeated_steps(method):
 
 
 @pytest.mark.ci
-def test_step_under_wrenches():
+def test_wrenches_on_links_change_a_step_as_their_joint_torques_do():
     """A wrench on every link changes the step as its joint torques do."""
     chain = random_chain(3, 23)
     rng = np.random.default_rng(23)
@@ -220,7 +220,7 @@ def test_a_policy_is_asked_at_every_step():
     assert relative(again[0], positions) < 1e-12 and relative(again[1], velocities) < 1e-12
 
 
-def test_friction_dissipates():
+def test_friction_dissipates_energy():
     chain = textbook.pendulum(3, damping=3.0)
     q, zero = jnp.asarray([0.6, -0.3, 0.4]), jnp.zeros(3)
     _, energies = simulate(chain, q, zero, zero, 2e-2, 10, "rk4")
@@ -229,7 +229,7 @@ def test_friction_dissipates():
     assert energies[-1] - hanging < 0.1 * (energies[0] - hanging)
 
 
-def test_batches_of_rollouts():
+def test_batches_of_rollouts_equal_single_ones():
     chain = random_chain(3, 25)
     rng = np.random.default_rng(25)
     q, qd = jnp.asarray(rng.normal(size=(2, 4, 3)))
@@ -247,7 +247,7 @@ def final_state(chain, q, qd, controls, dt):
 
 
 @pytest.mark.ci
-def test_derivatives_through_a_rollout():
+def test_derivatives_through_a_rollout_equal_differences():
     """With respect to the initial state, all torques, the step and every leaf of the chain."""
     chain = random_chain(3, 26)
     chain = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 1.0), chain)
@@ -273,7 +273,7 @@ def test_wrenches_are_one_row_per_link(annotations_unchecked):
         jaxdyn.forward_dynamics(chain, *jnp.zeros((3, 3)), external_wrenches=jnp.zeros((2, 6)))
 
 
-def test_errors():
+def test_unknown_methods_and_missing_steps_are_refused():
     chain = random_chain(3, 27)
     zero = jnp.zeros(3)
     unknown = "'semi_implicit_euler', 'explicit_euler', 'rk4' or 'implicit_damping', not 'leapfrog'"

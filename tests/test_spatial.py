@@ -85,7 +85,7 @@ def test_rotation_log_keeps_small_angles_to_relative_precision():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("away", [0.0, 1e-12, 1e-8, 1e-4])
-def test_rotation_log_near_pi(dtype, away):
+def test_rotation_log_is_accurate_near_half_a_turn(dtype, away):
     axes = np.concatenate([unit(np.random.default_rng(1), 20), np.eye(3), -np.eye(3), [[0.6, 0.8, 0], [0, -0.6, 0.8]]])
     w = jnp.asarray(axes * (np.pi - away))
     r = expm_of_skew(w)
@@ -129,7 +129,7 @@ def test_exp_coefficients_are_smooth_across_the_switch(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_quaternions(dtype):
+def test_quaternions_are_converted_to_rotations_and_back(dtype):
     rng = np.random.default_rng(2)
     r = jnp.asarray(np.array([random_rotation(rng) for _ in range(64)]), dtype)
     quaternions = to_quaternion(r)
@@ -151,7 +151,7 @@ def test_quaternions_of_half_turns_and_quarter_turns():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_roll_pitch_yaw(dtype):
+def test_roll_pitch_yaw_are_rotations_about_fixed_axes(dtype):
     rng = np.random.default_rng(3)
     rpy = jnp.asarray(rng.uniform([-3.1, -1.5, -3.1], [3.1, 1.5, 3.1], (64, 3)), dtype)
     r = from_rpy(rpy)
@@ -181,7 +181,7 @@ def test_poses_form_a_group():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_pose_exp_and_log(dtype):
+def test_pose_log_inverts_pose_exp(dtype):
     rng = np.random.default_rng(4)
     s = jnp.concatenate([rotation_vectors(dtype), jnp.asarray(rng.normal(size=(64, 3)), dtype)], axis=1)
     t = exp6(s)
@@ -201,13 +201,13 @@ def test_pose_exp_of_a_translation_and_its_derivatives_at_zero():
         np.testing.assert_allclose(derivative, np.eye(6), atol=1e-15)
 
 
-def test_pose_log_near_pi():
+def test_pose_log_is_accurate_near_half_a_turn():
     rng = np.random.default_rng(5)
     s = jnp.asarray(np.hstack([unit(rng, 20) * (np.pi - 1e-6), rng.normal(size=(20, 3))]))
     np.testing.assert_allclose(log6(exp6(s)), s, atol=1e-12)
 
 
-def test_adjoint_identities():
+def test_adjoints_satisfy_their_identities():
     a, b = poses(32, 0), poses(32, 1)
     np.testing.assert_allclose(adjoint(a @ b), adjoint(a) @ adjoint(b), atol=1e-14)
     np.testing.assert_allclose(adjoint(inverse(a)) @ adjoint(a), np.tile(np.eye(6), (32, 1, 1)), atol=1e-14)
@@ -239,7 +239,7 @@ def test_skew_is_the_cross_product():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_inertia_round_trips(dtype):
+def test_inertial_parameters_are_converted_and_back(dtype):
     pi = bodies(32, dtype=dtype)
     mass, com, moments = jax.vmap(inertia.inertial_parameters_to_com)(pi)
     back = jax.vmap(inertia.inertial_parameters_from_com)(mass, com, moments)
@@ -258,7 +258,7 @@ def test_a_massless_body_has_its_centre_at_the_origin():
     assert np.all(np.isfinite(jax.jacrev(lambda pi: inertia.inertial_parameters_to_com(pi)[1])(jnp.zeros(10))))
 
 
-def test_parameters_of_point_masses():
+def test_inertial_parameters_are_sums_over_point_masses():
     """The definitions, summed over points: m, sum m r, sum m (r.r 1 - r r^T), sum m r r^T."""
     rng = np.random.default_rng(8)
     points, masses = rng.normal(size=(9, 3)), rng.uniform(0.1, 1, 9)
@@ -277,7 +277,7 @@ def test_parameters_of_point_masses():
     np.testing.assert_allclose(0.5 * v @ inertia.spatial_inertia(pi) @ v, energy, rtol=1e-14)
 
 
-def test_moving_an_inertia():
+def test_a_moved_inertia_has_the_same_energy():
     pi, t = bodies(32), poses(32, 3)
     moved = jax.vmap(inertia.transform_inertial_parameters)(t, pi)
     v = jnp.asarray(np.random.default_rng(9).normal(size=(32, 6)))

@@ -158,7 +158,7 @@ def seed_coriolis_matrix(chain, q, qd):
 
 
 @pytest.mark.parametrize(("joints", "n"), [("mixed", 2), pytest.param("helical", 2, marks=pytest.mark.nightly)])
-def test_random_chains(joints, n):
+def test_closed_forms_of_random_chains_equal_the_numerical_functions(joints, n):
     chain, state = random_chain(n, 5, joints), random_state(n, 5)
     e = symbolic.derive(chain)
     reference = terms(chain, *state)
@@ -189,7 +189,7 @@ def test_it_is_the_coriolis_matrix_of_the_decomposition():
 
 
 @pytest.mark.nightly
-def test_trees():
+def test_closed_forms_of_trees_equal_the_numerical_functions():
     rng = np.random.default_rng(2)
     chain = jaxdyn.make_chain(
         rotation=np.tile(np.eye(3), (3, 1, 1)),
@@ -301,7 +301,7 @@ def test_numbers_become_the_constants_they_stand_for(x, expected):
     assert abs(float(found) - x) <= 4 * np.finfo(type(x)).eps * abs(x)
 
 
-def test_text():
+def test_equations_are_printed_by_entry_and_as_latex():
     e = equations("planar_elbow")
     lines = dict(line.split(" = ") for line in str(e).splitlines())
     assert list(lines) == ["M11", "M12", "M22", "C11", "C12", "C21", "C22", "g1", "g2"]

@@ -89,7 +89,7 @@ def numerical(chain, q, qd, qdd):
 
 
 @pytest.mark.parametrize("system", [pytest.param(x, marks=LONG.get(x, ())) for x in SIZES])
-def test_regressors_of_the_textbooks(system):
+def test_regressors_of_the_textbook_systems_are_minimal(system):
     """Y theta is the numerical torque, and no column and no parameter is too many."""
     chain = build(system)
     e = symbolic.derive(chain, symbolic.textbook_leaves(system))
@@ -122,7 +122,7 @@ def test_regressors_of_the_textbooks(system):
     assert np.abs(centrifugal - split.centrifugal).max() < 1e-12 * scale
 
 
-def test_the_elbow_as_the_book_prints_it():
+def test_the_regressor_of_the_elbow_is_that_of_the_book():
     """Spong, Hutchinson & Vidyasagar 2020, sec. 6.5: Y and Theta of five parameters, three without gravity."""
     chain, leaves = textbook.planar_elbow(), symbolic.textbook_leaves("planar_elbow")
     e = symbolic.derive(chain, leaves)
@@ -167,7 +167,7 @@ def test_coriolis_and_centrifugal_terms_of_both_elbows():
     assert set(e.velocity_terms()) == {(0, 0), (1, 1)}
 
 
-def test_the_elastic_link_with_its_spring():
+def test_the_elastic_link_has_the_equations_of_the_book():
     """J_l q1dd + m g lc sin q1 + k (q1 - q2) = 0, J_m q2dd + k (q2 - q1) = tau_m (example 6.2)."""
     e = symbolic.derive(textbook.elastic_link(), symbolic.textbook_leaves("elastic_link"))
     m, lc, jl, jm, r, k, g = sympy.symbols("m lc Jl Jm r k g", positive=True)

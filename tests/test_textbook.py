@@ -46,7 +46,7 @@ def test_planar_2r_has_the_corrected_equations_of_motion():
     near(compiled.frame_pose(chain, jnp.asarray(q))[:3, 3], tip)
 
 
-def test_planar_elbow():
+def test_the_planar_elbow_has_the_equations_of_its_docstring():
     p = {"m1": 1.2, "m2": 0.8, "l1": 0.7, "l2": 0.5, "lc1": 0.3, "lc2": 0.2, "i1": 0.05, "i2": 0.03, "gravity": 9.6}
     m1, m2, l1, _, lc1, lc2, i1, i2, gravity = p.values()
     (q1, q2), (w1, w2) = q, qd = np.array([[-0.3, 0.9], [1.1, -0.6]])
@@ -72,7 +72,7 @@ def test_cartesian_arm_is_constant_and_gravity_acts_along_the_first_joint():
     near(poses[:, :3, 3], [[0, 0, 0.3], [-0.4, 0, 0.3]])
 
 
-def test_single_link_with_gear():
+def test_the_geared_link_has_the_equation_of_its_docstring():
     chain = textbook.single_link(
         mass=1.5,
         com_distance=0.4,
@@ -97,7 +97,7 @@ def test_single_link_with_gear():
 
 
 @pytest.mark.ci
-def test_spherical_rrp():
+def test_the_spherical_arm_has_the_equations_of_its_docstring():
     m1, m2, lc1, i1, i2, turret, gravity = 1.3, 0.6, 0.35, 0.04, 0.01, 0.07, 9.7
     chain = textbook.spherical_rrp(m1=m1, m2=m2, lc1=lc1, i1=i1, i2=i2, turret_inertia=turret, gravity=gravity)
     (q1, q2, r), (w1, w2, v) = q, qd = np.array([[0.5, 0.7, 0.9], [1.2, -0.8, 0.4]])
@@ -131,7 +131,7 @@ def lagrange_force(mass_matrix, potential, q, qd):
     return np.asarray(h), np.asarray(jax.grad(potential)(q))
 
 
-def test_pendulum_3dof():
+def test_the_pendulum_with_three_joints_has_the_equations_of_its_docstring():
     p = {"m1": 0.9, "m2": 0.7, "l1": 0.8, "lc1": 0.5, "lc2": 0.3, "i1": 0.05, "i2": 0.02, "l2": 0.6, "gravity": 9.7}
     m1, m2, l1, lc1, lc2, i1, i2, l2, gravity = p.values()
 
@@ -160,7 +160,7 @@ def test_pendulum_3dof():
 
 
 @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(5, marks=pytest.mark.ci)])
-def test_pendulum_of_n_links(n):
+def test_a_pendulum_of_n_links_has_the_energies_of_its_docstring(n):
     rng = np.random.default_rng(n)
     m, ll = rng.uniform(0.5, 1.5, n), rng.uniform(0.2, 0.8, n)
     lc, moment, q, qd = ll * rng.uniform(0.2, 1, n), rng.uniform(0.01, 0.1, n), rng.normal(size=n), rng.normal(size=n)
@@ -196,7 +196,7 @@ def test_pendulum_defaults_are_uniform_rods_and_point_masses_can_be_asked_for():
     near(textbook.pendulum(3, damping=0.1).friction.viscous, [0.1] * 3)
 
 
-def test_pendulum_refuses_bad_arguments():
+def test_a_pendulum_refuses_bad_arguments():
     with pytest.raises(jaxdyn.ModelError, match="at least one"):
         textbook.pendulum(0)
     with pytest.raises(jaxdyn.ModelError, match="length has shape"):

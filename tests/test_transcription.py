@@ -46,7 +46,7 @@ def masses_and_weights(problem):
 
 
 @pytest.mark.ci
-def test_least_effort_of_sliding_joints():
+def test_least_effort_of_sliding_joints_equals_the_closed_form():
     """Accelerations fall linearly: int u^2 = m^2 12 d^2 / T^3 + w^2 T; Hermite-Simpson's rule is exact on it."""
     problem = sliding()
     mass, weight = masses_and_weights(problem)
@@ -298,7 +298,7 @@ def test_splines_torques_and_the_ground_s_wrench_have_their_jacobian():
     assert_allclose(found, expected, atol=1e-8 * np.abs(expected).max())
 
 
-def test_where_transcriptions_start():
+def test_transcriptions_start_from_a_polynomial_or_the_guess():
     """The polynomial of degree 5 from rest to rest, or a guess between its knots; both schemes begin with it."""
     case, s = Posed(2, rate=False, limits=(1.6, 2.0)), np.linspace(0, 1, 5)
     forms = (
@@ -385,7 +385,7 @@ def in_least_time(lower, upper):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["trapezoidal", "hermite_simpson"])
-def test_least_time_of_sliding_joints(scheme):
+def test_least_time_of_sliding_joints_equals_the_closed_form(scheme):
     """Full force one way, full force the other: T = 2 sqrt(m d / u) of the slower joint, u the force beside its weight.
 
     In the same batch a force that cannot carry the weight: the goal is out of reach, however long it takes.
@@ -447,7 +447,7 @@ def test_derivatives_are_those_of_solutions_again(method):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("method", list(TRANSCRIPTIONS))
-def test_single_precision(method):
+def test_transcriptions_converge_in_single_precision(method):
     """Converged at float32's tolerance, to the float64 solution's cost."""
     problem = swing(jnp.array([0.9]), jnp.asarray(1.5))
     single = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, problem)

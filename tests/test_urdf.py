@@ -82,7 +82,7 @@ def test_fusing_agrees_with_pinocchio():
     assert chain.topology.tip_name == "wrist"  # two fingers: no single end
 
 
-def test_joints_as_declared():
+def test_joints_are_read_as_declared():
     chain = load(ARM, lock=LOCK)
     assert chain.joint_names == ("rail", "shoulder", "elbow", "roll")
     assert_close(chain.screw[0], [0, 0, 0, 0, 0.6, 0.8])
@@ -134,7 +134,7 @@ def test_mimic_joint_follows_the_locked_one():
     assert np.abs(np.asarray(other.inertia - alone.inertia)).max() > 1e-4
 
 
-def test_kinematics_only():
+def test_files_without_inertias_are_read():
     chain = load(KINEMATICS)
     assert not np.any(chain.inertia)
     assert_close(chain.screw[0], [1, 0, 0, 0, 0, 0])  # the default axis
@@ -142,7 +142,7 @@ def test_kinematics_only():
     assert_same(loads(to_urdf(chain)), chain)
 
 
-def test_text_and_bytes_and_pathlike():
+def test_text_bytes_and_paths_are_read_alike():
     text = ARM.read_text()
     for chain in (loads(text, tip="hand"), loads(text.encode("utf-16"), tip="hand"), load(str(ARM), tip="hand")):
         assert_same(chain, load(ARM, tip="hand"))
@@ -152,7 +152,7 @@ def test_text_and_bytes_and_pathlike():
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("change", [lambda chain: chain, identified], ids=["as read", "identified"])
-def test_round_trip_through_new_text(case, change):
+def test_a_robot_survives_new_text(case, change):
     chain = change(load(ARM, **case))
     back = loads(to_urdf(chain, allow_nonphysical=True), tip=chain.topology.tip_name, allow_nonphysical=True)
     assert_same(back, chain)
@@ -160,14 +160,14 @@ def test_round_trip_through_new_text(case, change):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("change", [lambda chain: chain, identified], ids=["as read", "identified"])
-def test_round_trip_through_the_source(case, change, tmp_path):
+def test_a_robot_survives_an_update_of_its_file(case, change, tmp_path):
     chain = change(load(ARM, **case))
     update_urdf(ARM, chain, tmp_path / "new.urdf", **case, allow_nonphysical=True)
     assert_same(load(tmp_path / "new.urdf", tip=case["tip"], allow_nonphysical=True), chain)
     assert [p.name for p in tmp_path.iterdir()] == ["new.urdf"]
 
 
-def test_update_keeps_the_rest(tmp_path):
+def test_an_update_keeps_the_rest_of_the_file(tmp_path):
     path = tmp_path / "arm.urdf"
     path.write_bytes(ARM.read_bytes())
     update_urdf(path, load(path, tip="hand"), path, tip="hand")
@@ -192,7 +192,7 @@ def test_update_keeps_the_rest(tmp_path):
     assert path.read_text().count("\n") == lines  # the layout does not grow with every update
 
 
-def test_update_of_a_kinematic_file(tmp_path):
+def test_an_update_adds_inertias_to_a_kinematic_file(tmp_path):
     chain = load(KINEMATICS)
     pi = jnp.asarray([1.0, 0.1, 0, 0.02, 0.1, 0, 0.1, 0, 0, 0.1])
     chain = with_inertial_parameters(chain, jnp.stack([pi, 2 * pi]))
@@ -210,7 +210,7 @@ def test_pinocchio_reads_what_is_written(case, tmp_path):
     assert_pinocchio_agrees(chain, pin.buildModelFromUrdf(str(tmp_path / "new.urdf")))
 
 
-def test_axis_beside_the_origin(tmp_path):
+def test_an_axis_beside_the_origin_keeps_frames_and_dynamics(tmp_path):
     """A screw off the link's origin: names keep their poses, and Pinocchio's dynamics are those of the screw."""
     point, w = np.array([0.2, -0.1, 0.3]), np.array([0.0, 0.6, 0.8])
     screw = np.concatenate([w, -np.cross(w, point)])
@@ -254,7 +254,7 @@ def test_rotations_near_gimbal_lock_are_written_exactly(pitch):
         assert_close(loads(to_urdf(chain)).rotation[0], rotation, 1e-14)
 
 
-def test_single_precision(tmp_path):
+def test_robots_in_single_precision_are_written(tmp_path):
     half = jax.tree.map(lambda x: x.astype(jnp.float32), identified(load(ARM, lock=LOCK)))
     update_urdf(ARM, half, tmp_path / "new.urdf", lock=LOCK, allow_nonphysical=True)
     text = to_urdf(half, allow_nonphysical=True)
@@ -266,7 +266,7 @@ def test_single_precision(tmp_path):
     assert "jaxdyn" not in to_urdf(plain)  # 0.02 in single precision is still the default
 
 
-def test_limits_without_number():
+def test_infinite_limits_are_written():
     chain = eqx.tree_at(
         lambda c: (c.limits.position, c.limits.velocity),
         load(ARM, lock=LOCK),
@@ -285,7 +285,7 @@ def test_massless_inertia_is_written_massless_moment_is_not():
         to_urdf(with_inertial_parameters(chain, chain.inertia.at[0, 1].set(1.0)))
 
 
-def test_many_links_are_no_recursion():
+def test_three_thousand_links_need_no_recursion():
     parts = [f'<link name="l{i}"/>' for i in range(3000)]
     joint = '<joint name="j{0}" type="fixed"><parent link="l{0}"/><child link="l{1}"/></joint>'
     parts += [joint.format(i, i + 1) for i in range(2998)]
@@ -406,7 +406,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
-def test_bad_files(text, message, tmp_path):
+def test_bad_files_are_refused_with_their_place(text, message, tmp_path):
     with pytest.raises(ModelError, match=message):
         loads(text)
     path = tmp_path / "bad.urdf"
@@ -514,7 +514,7 @@ def test_the_good_one_among_the_bad():
 
 
 @pytest.mark.parametrize("name", ["zero mass", "negative mass", "triangle", "indefinite"])
-def test_nonphysical_on_request(name):
+def test_nonphysical_inertias_are_read_on_request(name):
     chain = loads(BAD[name][0], allow_nonphysical=True)
     assert np.any(chain.inertia[0])
     assert_same(loads(to_urdf(chain, allow_nonphysical=True), allow_nonphysical=True), chain)
@@ -540,18 +540,18 @@ def test_nonphysical_on_request(name):
         ({"tip": "pedestal"}, "no joint moves between the root 'world' and the tip 'pedestal'"),
     ],
 )
-def test_bad_choices(options, message):
+def test_impossible_options_are_refused(options, message):
     with pytest.raises(ModelError, match=message):
         load(ARM, **options)
 
 
-def test_mimic_outside_its_limits():
+def test_a_locked_mimic_outside_its_limits_is_refused():
     text = ARM.read_text().replace('multiplier="2"', 'multiplier="9"')
     with pytest.raises(ModelError, match=r"'right' is locked at 0.271 \(it mimics a locked joint\), outside"):
         loads(text, lock=LOCK)
 
 
-def test_files_that_are_not_there(tmp_path):
+def test_missing_files_and_folders_are_refused(tmp_path):
     with pytest.raises(ModelError, match="there is no such file"):
         load(tmp_path / "none.urdf")
     with pytest.raises(ModelError, match="this is a folder"):
@@ -595,7 +595,7 @@ def test_nothing_is_left_when_writing_fails(change, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_names_that_xml_cannot_hold():
+def test_names_that_xml_cannot_hold_are_refused():
     chain = make_chain(
         rotation=np.eye(3)[None],
         translation=np.zeros((1, 3)),
@@ -648,7 +648,7 @@ def test_update_refuses_a_frame_it_does_not_know(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["panda", "tx40", "ur10", "ur10e"])
-def test_published_robots(name):
+def test_published_robots_are_read(name):
     path = SHARED_DATA / name / f"{name}_kinematics.urdf"
     if not path.exists():
         pytest.skip(f"{path.name} is not here; set JAXDYN_DATA to the folder of the logs")
@@ -676,7 +676,7 @@ def test_inertias_that_no_body_has_are_refused(tmp_path):
     assert_close(load(tmp_path / "new.urdf", allow_nonphysical=True).inertia, broken)
 
 
-def test_published_panda_inertias(tmp_path):
+def test_the_published_inertias_of_the_panda_are_read(tmp_path):
     path = SHARED_DATA / "panda" / "panda_phat.urdf"
     if not path.exists():
         pytest.skip(f"{path.name} is not here; set JAXDYN_DATA to the folder of the logs")
@@ -801,7 +801,7 @@ def test_motions_that_move_no_mass_are_warned_of_by_the_names_of_their_joints():
         loads(MASSLESS, ignore_inertials=True)
 
 
-def test_gravity_lasts_in_files(tmp_path):
+def test_gravity_survives_in_files(tmp_path):
     source = tmp_path / "arm.urdf"
     source.write_text(robot())
     pulls = (0.0, 9.81, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, -9.81)

@@ -78,7 +78,7 @@ def test_a_mimic_joint_locked_alone_is_named():
     assert alone.n == load(ARM).n - 1 and alone.coupling is None
 
 
-def test_mimics_of_mimics():
+def test_mimics_of_mimics_are_coupled_to_their_source():
     text = tree(
         ("j", "continuous", "a", "b", mimic("k", 3.0, 0.5)),
         ("k", "continuous", "b", "c", mimic("l", -2.0, 0.25)),
@@ -135,7 +135,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "options", "message"), BAD.values(), ids=BAD)
-def test_refused(text, options, message):
+def test_trees_that_cannot_be_read_are_refused(text, options, message):
     with pytest.raises(ModelError, match=message):
         loads(text, **options)
 
@@ -176,7 +176,7 @@ def dynamics(chain, q, v, a):
 @pytest.mark.parametrize(
     "floating", [pytest.param(False, id="fixed"), pytest.param(True, id="floating", marks=pytest.mark.ci)]
 )
-def test_mimic_dynamics_are_pinocchios(floating):
+def test_mimic_joints_have_the_dynamics_of_pinocchio(floating):
     """Pinocchio's own mimic joints, and S^T M S of the robot whose joints are all free."""
     model = pin.buildModelFromUrdf(str(ARM), *([pin.JointModelFreeFlyer()] if floating else []), True)
     data = model.createData()
@@ -203,7 +203,7 @@ def test_mimic_dynamics_are_pinocchios(floating):
 
 
 @pytest.mark.ci
-def test_planar_joint_is_pinocchios():
+def test_a_planar_joint_has_the_dynamics_of_pinocchio():
     """Pinocchio's planar velocity is in the moved frame, ours in that of the plane: v_pin = J v with J = diag(R(t)^T, 1)."""
     model = pin.buildModelFromXML(PLANAR)
     data = model.createData()
@@ -234,12 +234,12 @@ def test_planar_axis_is_the_normal_of_its_plane():
         assert_close(np.cross(x, y), normal)
 
 
-def test_names_of_parts_give_way():
+def test_names_of_parts_of_joints_give_way_to_names_of_the_file():
     text = PLANAR.replace('name="j"', 'name="p_x"')
     assert loads(text).joint_names == ("turn", "p_x_", "p_y", "p", "p_x")
 
 
-def test_springs_are_read():
+def test_springs_are_read_and_written():
     chain = loads(SPRUNG)
     assert_close(chain.springs.stiffness, [3.5])
     assert_close(chain.springs.rest_position, [-0.2])

@@ -45,7 +45,7 @@ def changed(chain):
 
 @pytest.mark.parametrize(("text", "options"), TREES.values(), ids=TREES)
 @pytest.mark.parametrize("change", [lambda chain: chain, changed], ids=["as read", "changed"])
-def test_round_trip_through_new_text(text, options, change):
+def test_trees_survive_new_text(text, options, change):
     chain = change(loads(text, **options))
     # new text has the parts of a planar joint, which is then no longer known as one joint
     free = tuple(joint for joint in chain.topology.compound_joints if joint[1] != "planar")
@@ -55,7 +55,7 @@ def test_round_trip_through_new_text(text, options, change):
 
 @pytest.mark.parametrize(("text", "options"), TREES.values(), ids=TREES)
 @pytest.mark.parametrize("change", [lambda chain: chain, changed], ids=["as read", "changed"])
-def test_round_trip_through_the_source(text, options, change, tmp_path):
+def test_trees_survive_an_update_of_their_file(text, options, change, tmp_path):
     source, new = tmp_path / "old.urdf", tmp_path / "new.urdf"
     source.write_text(text)
     read = load(source, **options)
@@ -143,7 +143,7 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize(("build", "message"), UNWRITABLE.values(), ids=UNWRITABLE)
-def test_unwritable(build, message, tmp_path):
+def test_trees_that_cannot_be_written_are_refused(build, message, tmp_path):
     with pytest.raises(ModelError, match=message):
         save_urdf(build(), tmp_path / "new.urdf")
     assert not list(tmp_path.iterdir())
@@ -226,7 +226,7 @@ REFUSED_UPDATES = {
 @pytest.mark.parametrize(
     ("text", "options", "change", "others", "message"), REFUSED_UPDATES.values(), ids=REFUSED_UPDATES
 )
-def test_update_refuses(text, options, change, others, message, tmp_path):
+def test_updates_that_the_file_cannot_hold_are_refused(text, options, change, others, message, tmp_path):
     source = tmp_path / "old.urdf"
     source.write_text(text)
     chain = load(source, **options)
