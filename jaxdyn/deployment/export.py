@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
+from jax.tree_util import keystr, tree_flatten_with_path
 
 from .._jax_compat import Tracer
 from .._version import version_of
@@ -59,26 +59,21 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
             raise KeyError("format")
         version, wrote = description["version"], description["versions"]["jaxdyn"]
     except Exception:  # zipfile, zlib and json raise exceptions of many types
-        raise damaged(name) from None
+        raise _damaged(name) from None
     if version not in (1, VERSION):
-        raise DeploymentError(
-            f"{name}: the file has format version {version}, but this jaxdyn reads versions up to {VERSION}: use jaxdyn "
-            f"{wrote}, which wrote the file, or export the function again"
-        )
+        fault = f"{name}: the file has format version {version}, but this jaxdyn reads versions up to {VERSION}"
+        raise DeploymentError(fault, f"use jaxdyn {wrote}, which wrote the file, or export the function again")
     if digest != (b"" if version == 1 else _checksum(text, program)):
-        raise damaged(name)
+        raise _damaged(name)
     return description, program
 
 
-def damaged(name: str) -> DeploymentError:
-    """Error for a file with invalid contents."""
-    return DeploymentError(
-        f"{name}: the file is damaged, or not a function exported by jaxdyn: export the function again with export_function"
-    )
+def _damaged(name: str) -> DeploymentError:
+    fault = f"{name}: the file is damaged, or not a function exported by jaxdyn"
+    return DeploymentError(fault, "export the function again with export_function")
 
 
 def _checksum(description: bytes, program: bytes) -> bytes:
-    """Checksum of the description and the program."""
     return hashlib.sha256(description + program).hexdigest().encode()
 
 
@@ -92,7 +87,7 @@ def plain(tree: Any) -> Any:
     children, _ = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)
     if type(tree) in (tuple, list):
         return type(tree)(plain(child) for _, child in children)
-    return {_name(path[0]): plain(child) for path, child in children}
+    return {keystr(path, simple=True): plain(child) for path, child in children}
 
 
 def signature(tree: Any, names: Sequence[str] = ()) -> list[tuple[str, list[int | str], str]]:
@@ -106,12 +101,6 @@ def signature(tree: Any, names: Sequence[str] = ()) -> list[tuple[str, list[int 
         name = ".".join(part for part in (names[at] if named else "", rest) if part) or "result"
         found.append((name, [d if isinstance(d, int) else str(d) for d in x.shape], str(x.dtype)))
     return found
-
-
-def _name(key: Any) -> str:
-    if isinstance(key, GetAttrKey):
-        return key.name
-    return str(getattr(key, "key", getattr(key, "idx", key)))
 
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -128,10 +117,9 @@ def export_function(
 ) -> None:
     """Export function(chain, *arguments) to a file for `load_exported`, with the robot's parameters as constants.
 
-    The function may be one of jaxdyn's or your own, for example a controller or a policy. It is traced once, for the shapes
-    and types of the examples, and saved as StableHLO by `jax.export`. The loaded function returns dictionaries with field
-    names as keys instead of named tuples, modules and other objects. Export requires flatbuffers: `pip install
-    "jaxdyn[deploy]"`.
+    The function, for example a controller, is traced once, for the shapes and types of the examples, and saved as StableHLO by
+    `jax.export`. The loaded function returns dictionaries with field names as keys instead of named tuples, modules and other
+    objects. Export requires flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Args:
         example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of these; only
@@ -151,20 +139,15 @@ def export_function(
     if unknown or not platforms:
         raise DeploymentError(f"platforms must be among {', '.join(PLATFORMS)}, not {', '.join(unknown) or 'empty'}")
     if jax.tree.structure(example_arguments) != jax.tree.structure(plain(example_arguments)):
-        raise DeploymentError(
-            "arguments of an exported function must be arrays, or tuples, lists and dictionaries of arrays: for "
-            "any other object, pass the arrays that it contains"
-        )
+        fault = "arguments of an exported function must be arrays, or tuples, lists and dictionaries of arrays"
+        raise DeploymentError(fault, "for any other object, pass the arrays that it contains")
     examples = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), example_arguments)
 
     def single(*arguments):
         return jax.tree.map(jnp.asarray, plain(function(chain, *arguments)))
 
-    if batch:
-        (b,) = jax.export.symbolic_shape("b")
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((b, *x.shape), x.dtype), examples)
-    else:
-        shapes = examples
+    leading = jax.export.symbolic_shape("b") if batch else ()
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((*leading, *x.shape), x.dtype), examples)
     name = getattr(function, "__name__", type(function).__name__)
     try:
         exported = jax.export.export(jax.jit(jax.vmap(single) if batch else single), platforms=platforms)(*shapes)
@@ -213,9 +196,9 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 class ExportedFunction:
     """Function loaded by `load_exported`, with the robot as a constant instead of an argument.
 
-    The function may be called under `jax.jit`, and differentiated by `jax.vjp` and `jax.grad` up to `vjp_order` times. JAX
-    cannot apply `jax.vmap` or `jax.jacrev` to it. Instead, export the function with batch=True, or export its Jacobian. The
-    function is compiled at the first call with each batch size.
+    The function may be called under `jax.jit`, and differentiated by `jax.vjp` and `jax.grad` up to `vjp_order` times, but not
+    mapped by `jax.vmap` or `jax.jacrev`: export it with batch=True, or export its Jacobian. It is compiled at the first call
+    with each batch size.
 
     Attributes:
         arguments: name, shape and type of every argument array; "b" denotes the batch size.
@@ -279,61 +262,55 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     description, program = read_archive(path)
     try:
         return _loaded(name, description, program)
-    except DeploymentError:
-        raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        if description["version"] > 1:  # the checksum is correct, so the file is not damaged
+        if description["version"] > 1 or isinstance(error, DeploymentError):  # the checksum of version 2 is correct
             raise
-        raise damaged(name) from error
+        raise _damaged(name) from error
 
 
 def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedFunction:
     """Create the function from its description and program, if this process can run it."""
     versions = description["versions"]
     wrote = ", ".join(f"{package} {version}" for package, version in versions.items())
-    supported = (
-        jax.export.minimum_supported_calling_convention_version,
-        jax.export.maximum_supported_calling_convention_version,
-    )
-    if not supported[0] <= description["calling_convention"] <= supported[1]:
+    oldest = jax.export.minimum_supported_calling_convention_version
+    newest = jax.export.maximum_supported_calling_convention_version
+    convention = description["calling_convention"]
+    if not oldest <= convention <= newest:
+        fault = f"{name}: written by {wrote} with version {convention} of JAX's calling convention"
         raise DeploymentError(
-            f"{name}: written by {wrote} with version {description['calling_convention']} of JAX's calling convention, but "
-            f"JAX {jax.__version__} reads versions {supported[0]} to {supported[1]}: export the function again, or use the "
-            "version of JAX that wrote the file"
+            f"{fault}, but JAX {jax.__version__} reads versions {oldest} to {newest}",
+            "export the function again, or use the version of JAX that wrote the file",
         )
     platform = jax.export.default_export_platform()
     if platform not in description["platforms"]:
+        other = f"set JAX_PLATFORMS={description['platforms'][0]} before starting Python"
         raise DeploymentError(
-            f"{name}: exported for {', '.join(description['platforms'])}, but this process runs on {platform}: "
-            f"export the function with platforms=({platform!r}, ...), or set "
-            f"JAX_PLATFORMS={description['platforms'][0]} before starting Python"
+            f"{name}: exported for {', '.join(description['platforms'])}, but this process runs on {platform}",
+            f"export the function with platforms=({platform!r}, ...), or {other}",
         )
     wide = any(dtype in ("float64", "complex128") for _, _, dtype in description["arguments"] + description["results"])
     if wide and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        raise DeploymentError(
-            f'{name}: the function uses float64; first call jax.config.update("jax_enable_x64", True), or export it in float32'
-        )
+        remedy = 'first call jax.config.update("jax_enable_x64", True), or export it in float32'
+        raise DeploymentError(f"{name}: the function uses float64", remedy)
     try:
         exported = jax.export.deserialize(bytearray(program))
     except Exception as error:
-        raise DeploymentError(
-            f"{name}: JAX {jax.__version__} cannot read the file (written by {wrote}): {error}"
-        ) from error
+        fault = f"JAX {jax.__version__} cannot read the file (written by {wrote}): {error}"
+        raise DeploymentError(f"{name}: {fault}") from error
     flat = jax.jit(lambda *leaves: exported.call(*jax.tree.unflatten(exported.in_tree, leaves)[0]))
+    arguments, results = (
+        [(part, tuple(shape), dtype) for part, shape, dtype in description[which]] for which in ("arguments", "results")
+    )
     return ExportedFunction(
         name=description["function"],
         joint_names=tuple(description["joint_names"]),
-        nq=description["nq"],
-        nv=description["nv"],
-        arguments=[(a, tuple(b), c) for a, b, c in description["arguments"]],
-        results=[(a, tuple(b), c) for a, b, c in description["results"]],
         platforms=tuple(description["platforms"]),
-        batch=description["batch"],
-        vjp_order=description["vjp_order"],
-        versions=versions,
+        arguments=arguments,
+        results=results,
+        **{key: description[key] for key in ("nq", "nv", "batch", "vjp_order", "versions")},
         _call=flat,
         _structure=exported.in_tree,
-        _expected=[(tuple(shape), np.dtype(dtype)) for _, shape, dtype in description["arguments"]],
+        _expected=[(shape, np.dtype(dtype)) for _, shape, dtype in arguments],
     )
 
 

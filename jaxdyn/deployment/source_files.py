@@ -2,6 +2,7 @@
 
 import dataclasses
 import keyword
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -48,14 +49,14 @@ class _Traced:
 def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunction], about: str = "") -> dict[str, Path]:
     """Write functions as source code in C (path.c and path.h) and Python (path.py).
 
-    JAX traces the functions. Arrays are then decomposed into scalars, loops are unrolled, and values that depend only on
-    the robot are computed in advance. Both languages contain the same straight-line arithmetic, which agrees with the
-    original function to rounding (1e-12 of the largest result).
+    JAX traces the functions. Arrays are decomposed into scalars, loops are unrolled, and values that depend only on the robot
+    are computed in advance. Both languages contain the same straight-line arithmetic, which agrees with the original function
+    to rounding (1e-12 of the largest result).
 
-    The C code requires C99 and the C mathematics library. It uses no static or heap memory, and its only branches are
-    selections between scalars, so every call takes about the same time. The parameters of a C function are its arguments
-    followed by its results, all row-major arrays of doubles. A result may be the same array as an argument. The Python code
-    requires only NumPy, and accepts and returns arrays.
+    The C code requires C99 and the C mathematics library, uses no static or heap memory, and has no branches but selections
+    between scalars, so every call takes about the same time. The parameters of a C function are its arguments followed by its
+    results, all row-major arrays of doubles; a result may be the same array as an argument. The Python code requires only
+    NumPy, and accepts and returns arrays.
 
     Unsupported are calls back to Python, LAPACK routines, loops with a data-dependent number of iterations, and data-dependent
     array indices.
@@ -89,14 +90,11 @@ def _check(names: list[str], functions: Sequence[SourceFunction]) -> None:
         own = [*function.arguments, *function.results]
         for name in (*names, function.name, *own):
             if not name.isidentifier() or keyword.iskeyword(name) or re.fullmatch(r"v\d+", name):
-                raise DeploymentError(
-                    f"{name!r} cannot be used as a name in the generated C and Python code",
-                    "use letters, digits and _; do not start with a digit, and avoid keywords and names such as v1",
-                )
+                remedy = "use letters, digits and _; do not start with a digit, and avoid keywords and names such as v1"
+                raise DeploymentError(f"{name!r} cannot be used as a name in the generated C and Python code", remedy)
         if len({f.name for f in functions}) < len(functions) or len(set(own)) < len(own):
-            raise DeploymentError(
-                f"{function.name}: two functions, or two arguments or results of this function, have the same name"
-            )
+            fault = "two functions, or two arguments or results of this function, have the same name"
+            raise DeploymentError(f"{function.name}: {fault}")
 
 
 def _trace(given: SourceFunction) -> _Traced:
@@ -118,8 +116,7 @@ def _trace(given: SourceFunction) -> _Traced:
 
 
 def _inputs(graph: Graph, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    count = int(np.prod(shape))
-    return np.array([graph.input(f"{name}{k}") for k in range(count)], object).reshape(shape)
+    return np.array([graph.input(f"{name}{k}") for k in range(math.prod(shape))], object).reshape(shape)
 
 
 def _header(stem: str, functions: Sequence[_Traced], about: str) -> str:
@@ -136,10 +133,8 @@ def _sentence(given: SourceFunction) -> str:
 
 
 def _prototype(stem: str, traced: _Traced) -> str:
-    size = lambda shape: int(np.prod(shape))
-    parts = [f"const double {name}[{size(shape)}]" for name, shape in traced.given.arguments.items()]
-    shapes = (result.shape for result in traced.results)
-    parts += [f"double {name}[{size(shape)}]" for name, shape in zip(traced.given.results, shapes, strict=True)]
+    parts = [f"const double {name}[{math.prod(shape)}]" for name, shape in traced.given.arguments.items()]
+    parts += [f"double {name}[{x.size}]" for name, x in zip(traced.given.results, traced.results, strict=True)]
     return f"void {stem}_{traced.given.name}({', '.join(parts)})"
 
 
@@ -147,17 +142,11 @@ def _c(stem: str, name: str, functions: Sequence[_Traced], about: str) -> str:
     text = f'/* {about} */\n#include <math.h>\n\n#include "{name}.h"\n'
     for traced in functions:
         needed, lines, values = body(C, traced.nodes, traced.results)
-        places = {
-            f"{key}{k}": f"{key}[{k}]"
-            for key, shape in traced.given.arguments.items()
-            for k in range(int(np.prod(shape)))
-        }
-        loads = [f"const double {entry} = {places[entry]};" for entry in needed]
-        unused = [
-            f"(void){key};"
-            for key in traced.given.arguments
-            if not any(places[x].startswith(f"{key}[") for x in needed)
-        ]
+        given = traced.given.arguments.items()
+        owner = {f"{key}{k}": (key, k) for key, shape in given for k in range(math.prod(shape))}
+        loads = ["const double {} = {}[{}];".format(entry, *owner[entry]) for entry in needed]
+        read = {owner[entry][0] for entry in needed}
+        unused = [f"(void){key};" for key in traced.given.arguments if key not in read]
         stores = [
             f"{key}[{k}] = {value};"
             for key, column in zip(traced.given.results, values, strict=True)
@@ -177,7 +166,7 @@ def _python(functions: Sequence[_Traced], about: str) -> str:
         given = traced.given
         _, lines, values = body(PYTHON, traced.nodes, traced.results)
         loads = [
-            f"{''.join(f'{name}{k}, ' for k in range(int(np.prod(shape))))}= np.ravel(np.asarray({name}, float)).tolist()"
+            f"{''.join(f'{name}{k}, ' for k in range(math.prod(shape)))}= np.ravel(np.asarray({name}, float)).tolist()"
             for name, shape in given.arguments.items()
         ]
         out = [

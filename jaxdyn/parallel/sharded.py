@@ -102,7 +102,8 @@ def sharded_sum(
                 real, rows = x
                 rows = iter(rows)
                 out = batched(*(next(rows) if m else y for y, m in zip(leaves, mapped, strict=True)))
-                return jax.tree.map(lambda t, y: t + _sum_where(real, y), total, out), None
+                where = lambda y: jnp.where(real.reshape(-1, *[1] * (y.ndim - 1)), y, jnp.zeros_like(y))  # not padding
+                return jax.tree.map(lambda t, y: t + jnp.sum(where(y), axis=0, dtype=y.dtype), total, out), None
 
             rows = iter([x[0, 0] for x in parts])
             one = [next(rows) if m else y for y, m in zip(leaves, mapped, strict=True)]
@@ -135,10 +136,8 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
         shape = np.shape(x)
         if not shape or shape[0] % here:
             rows = f"an array of {shape[0]} rows" if shape else "a number"
-            raise ModelError(
-                f"{rows} cannot be divided evenly among the {here} devices of this process: make the number of rows a multiple "
-                f"of {here}, or pass the batch to `sharded_vmap` directly, which pads it"
-            )
+            remedy = f"make the number of rows a multiple of {here}, or pass the batch to `sharded_vmap`, which pads it"
+            raise ModelError(f"{rows} cannot be divided evenly among the {here} devices of this process", remedy)
         if jax.process_count() == 1:
             return jax.device_put(x, sharding)
         return jax.make_array_from_process_local_data(sharding, np.asarray(x))
@@ -182,44 +181,31 @@ def mapped_leaves(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
     axes = in_axes if isinstance(in_axes, Sequence) else (in_axes,) * len(arguments)
     if len(axes) != len(arguments):
         raise ModelError(f"in_axes has entries for {len(axes)} arguments, but the call passes {len(arguments)}")
-    none = lambda x: x is None
+    found: list[Any] = []  # the axis of every leaf
     try:
-        axes = [
-            a for x, y in zip(axes, arguments, strict=True) for a in jax.tree.leaves(_broadcast(x, y), is_leaf=none)
-        ]
+        add = lambda axis, part: found.extend([axis] * len(jax.tree.leaves(part)))
+        jax.tree.map(add, tuple(axes), arguments, is_leaf=lambda axis: axis is None)
     except ValueError as error:
         raise ModelError(f"in_axes does not match the structure of the arguments: {error}") from None
-    if any(a not in (0, None) for a in axes):
+    if any(axis not in (0, None) for axis in found):
         raise ModelError("in_axes may contain only 0 and None: the batch must be the leading axis")
-    return tuple(a == 0 for a in axes)
-
-
-def _broadcast(axes: Any, argument: Any) -> list:
-    """Axis of every leaf of an argument."""
-    found: list[Any] = []
-    jax.tree.map(
-        lambda a, part: found.extend([a] * len(jax.tree.leaves(part))), axes, argument, is_leaf=lambda a: a is None
-    )
-    return found
+    return tuple(axis == 0 for axis in found)
 
 
 def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dict[int, tuple[Any, Any]]) -> list[Any]:
     """Move arguments to the devices of the compiled program; `held` caches copies of those without a batch axis."""
     leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
     devices = set(mesh.devices.flat)
-    away = [
-        k
-        for k, x in enumerate(leaves)
-        if not (isinstance(x, Tracer) or (isinstance(x, jax.Array) and x.devices() == devices))
-    ]
+    there = lambda x: isinstance(x, Tracer) or (isinstance(x, jax.Array) and x.devices() == devices)
+    away = [k for k, x in enumerate(leaves) if not there(x)]
     placed = list(leaves)
     if jax.process_count() > 1:
         for k in away:
             placed[k] = np.asarray(leaves[k])  # must be the same in every process
         return placed
-    by_rows, everywhere = (NamedSharding(mesh, PartitionSpec(*x)) for x in ((mesh.axis_names,), ()))
-    divides = [mapped[k] and np.ndim(leaves[k]) > 0 and np.shape(leaves[k])[0] % mesh.size == 0 for k in away]
-    moved = jax.device_put([leaves[k] for k in away], [by_rows if d else everywhere for d in divides])
+    divides = lambda k: mapped[k] and np.ndim(leaves[k]) > 0 and np.shape(leaves[k])[0] % mesh.size == 0
+    specs = [PartitionSpec(mesh.axis_names) if divides(k) else PartitionSpec() for k in away]
+    moved = jax.device_put([leaves[k] for k in away], [NamedSharding(mesh, spec) for spec in specs])
     for k, x in zip(away, moved, strict=True):
         placed[k] = x
         if not mapped[k] and isinstance(leaves[k], jax.Array) and not isinstance(x, Tracer):  # immutable
@@ -240,9 +226,3 @@ def count_rows(leaves: Sequence[Any], mapped: Sequence[bool]) -> int:
         found = ", ".join(str(s[0]) if s else "none (a number)" for s in sorted(sizes))
         raise ModelError(f"batches must have the same number of rows, at least one; these have {found}")
     return sizes.pop()[0]
-
-
-def _sum_where(real: jax.Array, y: jax.Array) -> jax.Array:
-    """Sum over the rows that are not padding."""
-    chosen = jnp.where(real.reshape(-1, *[1] * (y.ndim - 1)), y, jnp.zeros_like(y))
-    return jnp.sum(chosen, axis=0, dtype=y.dtype)
