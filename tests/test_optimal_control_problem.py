@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from jaxdyn.trajectory import Status
-from jaxdyn.trajectory.dependence import dependence
-from jaxdyn.trajectory.problem import holding_torque, on_forces, status_of_problem
+from jaxdyn.trajectory.problem import dependence, holding_torque, on_forces, status_of_problem
 
 ROBOT = jaxdyn.textbook.planar_elbow()
 STEPS, DT = 4, 0.05

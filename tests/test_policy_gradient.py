@@ -17,7 +17,7 @@ from scipy.linalg import solve_discrete_are
 import jaxdyn
 from helpers import once
 from jaxdyn.trajectory import PolicySettings
-from jaxdyn.trajectory.local_model import Penalty, Values, updated, violation
+from jaxdyn.trajectory.lq import Penalty, Values, updated, violation
 from jaxdyn.trajectory.policy import _torque, read_progress, write_progress
 
 CART = jaxdyn.make_chain(

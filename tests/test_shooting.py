@@ -18,33 +18,31 @@ from helpers import once, random_chain
 from jaxdyn.dynamics.engine.matrices import matrix_times, product, row_times
 from jaxdyn.trajectory import (
     LinearQuadratic,
-    local_model as shooting_model,
+    lq as shooting_model,
     problem as shift,
     shooting as shooting,
     shooting as shooting_rollout,
-)
-from jaxdyn.trajectory.local_model import (
-    Penalty,
-    Violation,
-    _quadratic,
-    constraint_rows,
-    dynamics_jacobian,
-    gaps_of,
-    linearised,
-    no_penalty,
-    objective,
-    updated,
-    velocity_slopes,
-    violation,
 )
 from jaxdyn.trajectory.lq import (
     DiagonalCost,
     EulerSteps,
     LQPolicy,
+    Penalty,
+    Violation,
+    _quadratic,
     adjoints,
     box_qp,
+    constraint_rows,
+    dynamics_jacobian,
+    gaps_of,
+    linearised,
     lq_rollout,
+    no_penalty,
+    objective,
     policy_and_descent,
+    updated,
+    velocity_slopes,
+    violation,
 )
 from jaxdyn.trajectory.problem import advance, knots_of
 from jaxdyn.trajectory.shooting import (

@@ -20,11 +20,15 @@ from ..model.compiled import compiled
 from ..model.configuration import difference, integrate
 from ..simulation.rollouts import march
 from .collocation import KnotLinearisation, Part, StagedProgram
-from .local_model import (
+from .lq import (
     EULER,
     HEAVIEST,
+    Descent,
+    LinearQuadratic,
+    LQPolicy,
     Penalty,
     Violation,
+    adjoints,
     binding,
     constraint_rows,
     dynamics_jacobian,
@@ -35,17 +39,11 @@ from .local_model import (
     moved,
     no_penalty,
     objective,
+    policy_and_descent,
     running_objective,
     state_after,
     updated,
     violation,
-)
-from .lq import (
-    Descent,
-    LinearQuadratic,
-    LQPolicy,
-    adjoints,
-    policy_and_descent,
 )
 from .primal_dual import solve_conditions
 from .problem import (
