@@ -164,9 +164,12 @@ def spoilt(matrix, index, value):
         ("home pose 2 is not a rotation", (SCREWS, spoilt(EYES, (1, 0, 0), -1), UNIT)),
         ("home pose 3 is not a homogeneous", (SCREWS, spoilt(EYES, (2, 3, 0), 1), UNIT)),
         ("spatial_inertias has shape", (SCREWS, EYES, UNIT[:2])),
-        ("link 2 is not symmetric", (SCREWS, EYES, spoilt(UNIT, (1, 0, 1), 0.1))),
-        ("the spatial inertia of link 3 is not its mass", (SCREWS, EYES, spoilt(UNIT, (2, 3, 3), 2))),
-        ("not skew-symmetric", (SCREWS, EYES, spoilt(spoilt(UNIT, (0, 0, 3), 0.1), (0, 3, 0), 0.1))),
+        ("upper left block of the spatial inertia of link 2 is not", (SCREWS, EYES, spoilt(UNIT, (1, 0, 1), 0.1))),
+        ("lower right block of the spatial inertia of link 3 is not", (SCREWS, EYES, spoilt(UNIT, (2, 3, 3), 2))),
+        (
+            "upper right block of the spatial",
+            (SCREWS, EYES, spoilt(spoilt(UNIT, (0, 0, 3), 0.1), (0, 3, 0), 0.1)),
+        ),
         ("length 1.41421", (SCREWS, EYES, UNIT)),
     ],
 )

@@ -1,9 +1,9 @@
 """`load` and `loads`: read a robot description, whose format (URDF or MJCF) is detected from its root element."""
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-from xml.parsers import expat
 
 from numpy.typing import ArrayLike
 
@@ -136,23 +136,12 @@ def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
         raise ModelError(remedy=remedy, place=source, **{meant[0]: ""})
 
 
-class _Found(Exception):
-    """Exception that stops the parser at the root element and carries its tag."""
+# what may stand before the root element: a declaration, comments, processing instructions, a document type; the group is
+# atomic (?>..) and possessive *+, as otherwise a file with many comments would take exponential time
+_BEFORE_ROOT = r"(?s)\ufeff?(?>\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>)*+"
 
 
 def is_mjcf(data: bytes | str) -> bool:
     """Return True if the root element is `<mujoco>`, and False for other root elements or text that is not XML."""
-
-    def start(tag: str, _: dict[str, str]) -> None:
-        raise _Found(tag)
-
-    data = data.lstrip()
-    parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)
-    parser.StartElementHandler = start
-    try:
-        parser.Parse(data.encode() if isinstance(data, str) else data, True)
-    except _Found as found:
-        return found.args[0] == "mujoco"
-    except (expat.ExpatError, LookupError, ValueError):
-        pass
-    return False
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    return re.match(_BEFORE_ROOT + r"<mujoco[\s/>]", text) is not None

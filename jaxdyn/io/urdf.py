@@ -299,7 +299,7 @@ def _joint(node: Node, remarks: list[str], version: float) -> Joint:
     length = np.linalg.norm(axis)
     if length < 1e-9:
         raise fail(axes[0] if axes else node, f"{label}: its axis is zero; specify a direction")
-    leaves, unset = _without_zeros(_limits(node, motion["limit"], kind, label, remarks, version))
+    leaves, unset = _limits(node, motion["limit"], kind, label, remarks, version)
     for leaf, (tag, key) in DRIVES.items():
         leaves[leaf] = number(motion[tag], key, label, JOINT_LEAVES[leaf])
     if (width := leaves["friction.coulomb_velocity"]) <= 0:
@@ -312,16 +312,15 @@ def _joint(node: Node, remarks: list[str], version: float) -> Joint:
         multiplier, offset = number(follows, "multiplier", label, 1.0), number(follows, "offset", label, 0.0)
         mimic = attribute(follows, "joint", label), multiplier, offset
     meant = origin_pose(node, label, meant=True), meant_unit(axis)
-    unset = () if fixed else unset
     return Joint(name, kind, parent, child, origin_pose(node, label), axis / length, leaves, mimic, node, meant, unset)
 
 
 def _limits(
     joint: Node, node: Node | None, kind: str, label: str, remarks: list[str], version: float
-) -> dict[str, Any]:
-    """Read the limits of a joint as leaves. Very large numbers are read as infinity."""
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Read the limits of a joint as leaves, and the names of those that are not set. Very large numbers are infinite."""
     if kind == "fixed":
-        return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
+        return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}, ()
     bounded, inf, recent = kind in ("revolute", "prismatic"), float("inf"), version >= 1.2
     if node is None and bounded:
         limit = '<limit lower=".." upper=".." effort=".." velocity=".."/>'
@@ -341,14 +340,12 @@ def _limits(
     if velocity < 0 or effort < 0:
         fault = f"{label}: velocity and effort limits are magnitudes; {min(velocity, effort):g} is negative"
         raise fail(joint if node is None else node, fault)
-    return {"limits.position": (lower, upper), "limits.velocity": velocity, "limits.effort": effort}
-
-
-def _without_zeros(limits: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Replace limits of zero, which CAD programs export for limits that are not set, by infinity; return their names."""
-    unset = [name for name in ("position", "velocity") if not np.any(limits[f"limits.{name}"])]
-    unset += ["effort"] if len(unset) == 2 and limits["limits.effort"] == 0 else []
-    return {**limits, **{key: JOINT_LEAVES[key] for name in unset if (key := f"limits.{name}")}}, tuple(unset)
+    limits: dict[str, Any] = {"position": (lower, upper), "velocity": velocity, "effort": effort}
+    # CAD programs export zeros for limits that are not set
+    unset = tuple(name for name in ("position", "velocity") if not np.any(limits[name]))
+    unset += ("effort",) if len(unset) == 2 and effort == 0 else ()
+    leaves = {f"limits.{name}": x for name, x in limits.items()}
+    return leaves | {key: JOINT_LEAVES[key] for key in leaves if key.removeprefix("limits.") in unset}, unset
 
 
 def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:
@@ -454,7 +451,7 @@ def arrange(robot: Robot, options: Options) -> Layout:
                 fault = f"lock contains {name!r}, a part of the free joint {whole!r}, which cannot be locked"
                 raise ModelError(fault, place=robot.source)
     layout = _fuse(robot, options.lock or {}, options.tip)
-    coupling, coordinates = _coupling(layout.joints, robot.source)
+    coupling, coordinates = _coupling(layout.joints)
     names = [joint.name for joint in layout.joints]
     compound = tuple((names.index(part[0]), kind) for (_, kind), part in parts.items() if set(part) <= set(names))
     return dataclasses.replace(layout, compound_joints=compound, coupling=coupling, coordinate_names=coordinates)
@@ -614,32 +611,30 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
     return locked
 
 
-def _coupling(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
+def _coupling(joints: Sequence[Joint]) -> tuple[Coupling | None, tuple[str, ...] | None]:
     """Compute the coupling of mimic joints, q_mimic = multiplier q + offset, and the names of the independent coordinates."""
     if all(joint.mimic is None for joint in joints):
         return None, None
     index = {joint.name: i for i, joint in enumerate(joints)}
     own = [i for i, joint in enumerate(joints) if joint.mimic is None]
-    matrix, offset = np.zeros((len(joints), len(own))), np.zeros(len(joints))
+    n = len(joints)
+    to, ratio, shift = np.arange(n), np.ones(n), np.zeros(n)  # q_i = ratio_i q_to(i) + shift_i
     for i, joint in enumerate(joints):
-        ratio, shift, here, seen = 1.0, 0.0, joint, set()
-        while here.mimic is not None:
-            master, multiplier, constant = here.mimic
-            if here.name in seen:
-                raise fail(joint.node, f"joint {joint.name!r} mimics itself, via other joints; remove one <mimic>")
-            seen.add(here.name)
+        if joint.mimic is not None:
+            master, ratio[i], shift[i] = joint.mimic
             if master not in index:
-                fault = f"joint {here.name!r} mimics {master!r}, which does not move the tip"
-                remedy = f"lock {here.name!r} with {{lock}}, or choose another {{tip}}"
-                raise fail(here.node, fault, remedy, lock="{...}", tip="")
-            shift += ratio * constant
-            ratio *= multiplier
-            here = joints[index[master]]
-        matrix[i, own.index(index[here.name])] = ratio
-        offset[i] = shift
-    if not own:
-        raise ModelError("every joint mimics another joint, so that no independent coordinate remains", place=source)
-    return Coupling(matrix, offset), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
+                fault = f"joint {joint.name!r} mimics {master!r}, which does not move the tip"
+                remedy = f"lock {joint.name!r} with {{lock}}, or choose another {{tip}}"
+                raise fail(joint.node, fault, remedy, lock="{...}", tip="")
+            to[i] = index[master]
+    for _ in range(n.bit_length()):  # a mimic joint may follow another one
+        ratio, shift, to = ratio * ratio[to], ratio * shift[to] + shift, to[to]
+    if (circular := np.flatnonzero(~np.isin(to, own))).size:
+        joint = joints[circular[0]]
+        raise fail(joint.node, f"joint {joint.name!r} mimics itself, via other joints; remove one <mimic>")
+    matrix = np.zeros((n, len(own)))
+    matrix[np.arange(n), np.searchsorted(own, to)] = ratio
+    return Coupling(matrix, shift), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
 
 
 # -- what is doubtful in a file

@@ -23,6 +23,7 @@ from ..spatial.inertia import (
     inertial_parameters_from_spatial,
     inertial_parameters_to_com,
     rotational_inertia,
+    spatial_inertia,
     transform_inertial_parameters,
 )
 from ..spatial.se3 import adjoint, pose_inverse
@@ -220,9 +221,8 @@ def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
 
 def _check_rotation(name: str, r: np.ndarray) -> None:
     if np.abs(r.T @ r - np.eye(3)).max() > 1e-6 or np.linalg.det(r) < 0:
-        raise ModelError(
-            f"{name} is not a rotation (R^T R != 1 or det R = -1); pass an orthonormal R with determinant 1"
-        )
+        fault = f"{name} is not a rotation (R^T R != 1 or det R = -1)"
+        raise ModelError(fault, "pass an orthonormal R with determinant 1")
 
 
 def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
@@ -318,9 +318,8 @@ def check_pose(name: str, pose: Values) -> Float[np.ndarray, "4 4"]:
     if t.shape != (4, 4):
         raise ModelError(f"{name} has shape {t.shape}; pass a pose as a homogeneous 4x4 matrix")
     if not np.all(np.isfinite(t)) or np.abs(t[3] - [0, 0, 0, 1]).max() > 1e-9:
-        raise ModelError(
-            f"{name} is not a homogeneous matrix [[R, p], [0, 1]]: it contains NaN, or its last row is wrong"
-        )
+        fault = f"{name} is not a homogeneous matrix [[R, p], [0, 1]]"
+        raise ModelError(f"{fault}: it contains NaN, or its last row is wrong")
     _check_rotation(name, t[:3, :3])
     return t
 
@@ -444,16 +443,15 @@ def _from_spatial(g: np.ndarray, n: int) -> np.ndarray:
         return g
     if g.shape != (n, 6, 6):
         raise ModelError(f"spatial_inertias has shape {g.shape}, but {n} links require ({n}, 6, 6) or ({n}, 10)")
-    for i, x in enumerate(g):
-        slack, which = 1e-9 * max(np.abs(x).max(), 1e-300), f"block of the spatial inertia of link {i + 1} is not"
-        if np.abs(x - x.T).max() > slack:
-            raise ModelError(f"spatial inertia of link {i + 1} is not symmetric")
-        if np.abs(x[3:, 3:] - x[5, 5] * np.eye(3)).max() > slack:
-            remedy = "twists are (w, v), so the rotational inertia must be in the upper left block"
-            raise ModelError(f"the lower right {which} its mass times the identity matrix", remedy)
-        if np.abs(x[:3, 3:] + x[:3, 3:].T).max() > slack:
-            raise ModelError(f"the upper right {which} skew-symmetric", "it must be m [c], with centre of mass c")
-    return np.array([inertial_parameters_from_spatial(x) for x in g])
+    found = np.array([inertial_parameters_from_spatial(x) for x in g])
+    for i, (x, pi) in enumerate(zip(g, found, strict=True)):
+        apart = np.abs(x - spatial_inertia(pi)).reshape(2, 3, 2, 3).max((1, 3)) > 1e-9 * np.abs(x).max()
+        if apart.any():
+            row, column = np.argwhere(apart)[0]
+            block = f"the {('upper', 'lower')[row]} {('left', 'right')[column]} block of the spatial inertia of link {i + 1}"
+            remedy = "I is symmetric, and twists are (w, v), angular part first"
+            raise ModelError(f"{block} is not that of [[I, m [c]], [m [c]^T, m eye(3)]]", remedy)
+    return found
 
 
 def from_dh(

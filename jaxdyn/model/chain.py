@@ -193,14 +193,13 @@ class Topology:
         n = len(self.parents)
         parents, links = tuple(int(p) for p in self.parents), _names(self.link_names, n, "link")
         ends = set(range(n)) - set(parents)
+        compound = sorted((int(i), _TYPE_OF_SIZE.get(kind, kind)) for i, kind in self.compound_joints)
         given = {
             "parents": parents,
             "joint_names": _names(self.joint_names, n, "joint"),
             "link_names": links,
             "tip_name": links[ends.pop()] if self.tip_name is None and len(ends) == 1 else self.tip_name,
-            "compound_joints": tuple(
-                sorted((int(i), _TYPE_OF_SIZE.get(kind, kind)) for i, kind in self.compound_joints)
-            ),
+            "compound_joints": tuple(compound),
             "coordinate_names": None if self.coordinate_names is None else tuple(self.coordinate_names),
             "frame_names": tuple(self.frame_names),
             "frame_links": tuple(int(i) for i in self.frame_links),
@@ -214,13 +213,10 @@ class Topology:
         frames = dict(zip(self.frame_names, self.frame_links, strict=True))
         for name, link in frames.items():
             if not -1 <= link < n:
-                raise ModelError(
-                    f"frame {name!r} is fixed to link {link}, but the links are 0 to {n - 1} (and -1, the base)"
-                )
+                raise ModelError(f"frame {name!r} is fixed to link {link}, but the links are -1 (the base) to {n - 1}")
         if clash := frames.keys() & set(links) or {self.base_name} & {*frames, *links}:
-            raise ModelError(
-                f"the name {sorted(clash)[0]!r} is used twice; links, frames and the base need distinct names"
-            )
+            fault = f"the name {sorted(clash)[0]!r} is used twice"
+            raise ModelError(fault, "links, frames and the base need distinct names")
         # computed only once, since every jitted call hashes its static arguments
         object.__setattr__(self, "_key", self._fields()[:-2])
         object.__setattr__(self, "_hash", hash(self.__dict__["_key"]))
@@ -232,14 +228,11 @@ class Topology:
         for link, kind in self.compound_joints:
             start, end = end, link + (len(JOINT_TYPES[kind].parts) if kind in JOINT_TYPES else 0)
             if not start <= link < end <= len(self.parents):
-                raise ModelError(
-                    f"compound joint ({link}, {kind!r}): pass its first link and its type, one of {', '.join(JOINT_TYPES)}"
-                )
+                remedy = f"pass its first link and its type, one of {', '.join(JOINT_TYPES)}"
+                raise ModelError(f"compound joint ({link}, {kind!r}): {remedy}")
             if self.parents[link + 1 : end] != tuple(range(link, end - 1)):
-                raise ModelError(
-                    f"the {end - link} joints starting with {self.joint_names[link]!r} do not form a {kind} joint: they are "
-                    "not a serial chain"
-                )
+                which = f"the {end - link} joints starting with {self.joint_names[link]!r}"
+                raise ModelError(f"{which} do not form a {kind} joint: they are not a serial chain")
 
     def compound_links(self) -> Iterator[tuple[slice, type[Joint]]]:
         """The links and the type of each joint with several degrees of freedom."""
@@ -361,10 +354,13 @@ class Chain(eqx.Module, Summary):
         for part in (self.friction, self.springs, self.limits):
             for name, x in vars(part).items():
                 if getattr(x, "ndim", 1) == 0:
-                    raise ModelError(
-                        f"{type(part).__name__}.{name} is one number for all joints, which only `make_chain` accepts; pass "
-                        f"{self.n}, or change a leaf of an existing chain: dataclasses.replace(chain.friction, viscous=...)"
+                    fault = (
+                        f"{type(part).__name__}.{name} is one number for all joints, which only `make_chain` accepts"
                     )
+                    remedy = (
+                        f"pass {self.n}, or change a chain's leaf: dataclasses.replace(chain.friction, viscous=...)"
+                    )
+                    raise ModelError(fault, remedy)
 
     @property
     def n(self) -> int:
@@ -410,14 +406,15 @@ class Chain(eqx.Module, Summary):
         topology = self.topology
         if getattr(self.inertia, "ndim", 0) < 2:  # the leaves are axes, masks or the like
             return f"Chain: {self.n} joints, leaves like {self.inertia!r}"
-        serial = all(parent == link - 1 for link, parent in enumerate(topology.parents))
+        kind = "serial arm" if topology.parents == tuple(range(-1, self.n - 1)) else "tree"
         batch = "" if self.inertia.ndim == 2 else f", batch of shape {self.inertia.shape[:-2]}"
         tip = "" if topology.tip_name is None else f"; tip {topology.tip_name}"
         frames = f"frames: {names(topology.frame_names)}" if topology.frame_names else ""
+        floats = "floating" if topology.is_floating else "fixed"
         return lines(
-            f"Chain: {'serial arm' if serial else 'tree'} of {self.n} joints, nq {self.nq}, nv {self.nv}, {self.dtype}{batch}",
+            f"Chain: {kind} of {self.n} joints, nq {self.nq}, nv {self.nv}, {self.dtype}{batch}",
             f"joints: {names(self.joint_names)}",
-            f"base {topology.base_name}, {'floating' if topology.is_floating else 'fixed'}{tip}",
+            f"base {topology.base_name}, {floats}{tip}",
             frames,
             self._mass_in_words(),
         )
@@ -442,7 +439,7 @@ class Layout(NamedTuple):
     """
 
     joints: tuple[Joint, ...]
-    curved: tuple[Spherical, ...]
+    curved: tuple[Spherical, ...]  # all of them contain quaternions so far
     columns: Int[np.ndarray, " columns"]
     entries: Int[np.ndarray, " columns"]
 
@@ -469,8 +466,7 @@ def _layout(topology: Topology, nv: int, coupled: bool) -> Layout:
         column, start = joint.columns.stop, joint.entries.stop
     flat = [(j.column + k, j.start + k) for j in joints if not j.curved for k in range(j.size)]
     columns, entries = np.array(flat, int).reshape(-1, 2).T
-    curved: Any = tuple(joint for joint in joints if joint.curved)  # all of them contain quaternions so far
-    return Layout(tuple(joints), curved, columns, entries)
+    return Layout(tuple(joints), tuple(joint for joint in joints if isinstance(joint, Spherical)), columns, entries)
 
 
 def is_ordinary(chain: Chain) -> bool:
@@ -535,11 +531,9 @@ def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
         s = np.where(((matrix != 0).sum(axis=1) == 1)[:, None], matrix, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = np.sort(np.stack([(x - offset)[:, None] / s for x in (lower, upper)]), axis=0)
-            least, most, fastest = (
-                np.where(s != 0, x, y)
-                for x, y in ((ends[0], -np.inf), (ends[1], np.inf), (velocity[:, None] / np.abs(s), np.inf))
-            )
-        lower, upper, velocity = least.max(axis=0), most.min(axis=0), fastest.min(axis=0)
+            fastest = velocity[:, None] / np.abs(s)
+        lower = ends[0].max(axis=0, where=s != 0, initial=-np.inf)
+        upper, velocity = (x.min(axis=0, where=s != 0, initial=np.inf) for x in (ends[1], fastest))
         leading = leading_joints(chain)
         effort = effort[leading] * np.abs(matrix[leading, np.arange(chain.nv)])
     return {"lower": lower, "upper": upper, "velocity": velocity, "torque": effort}
@@ -571,9 +565,8 @@ def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Arra
     """
     pi = jnp.asarray(pi)
     if pi.size != 10 * chain.n:
-        raise ModelError(
-            f"inertial parameters have shape {pi.shape}, but a chain of {chain.n} links requires ({chain.n}, 10)"
-        )
+        need = f"a chain of {chain.n} links requires ({chain.n}, 10)"
+        raise ModelError(f"inertial parameters have shape {pi.shape}, but {need}")
     return eqx.tree_at(lambda c: c.inertia, chain, pi.reshape(chain.n, 10))
 
 
@@ -581,8 +574,8 @@ def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
     """The link that carries a frame or the tip (-1: the base), and the index in `frame_poses` (None: the link frame)."""
     topology = chain.topology
     name = topology.tip_name if name is None else name
+    known = ", ".join((*topology.link_names, *topology.frame_names))
     if name is None:
-        known = ", ".join((*topology.link_names, *topology.frame_names))
         raise ModelError(f"the tree has several ends; specify a link or frame: {known}")
     if name in topology.link_names:
         return topology.link_names.index(name), None
@@ -591,7 +584,5 @@ def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
         return topology.frame_links[k], k
     if name == topology.base_name:
         return -1, None
-    known = ", ".join((*topology.link_names, *topology.frame_names))
-    raise ModelError(
-        f"unknown link or frame {name!r}; the links and frames are {known}, and the base is {topology.base_name}"
-    )
+    remedy = f"the links and frames are {known}, and the base is {topology.base_name}"
+    raise ModelError(f"unknown link or frame {name!r}", remedy)

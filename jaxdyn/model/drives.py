@@ -64,7 +64,7 @@ def with_transmission(
     n, dtype = chain.n, chain.dtype
     if (gear_ratio is None) == (matrix is None):
         raise ModelError(
-            "pass either gear_ratio, for motors that drive one joint each, or matrix, for motors that share joints"
+            "pass either gear_ratio, for motors of one joint each, or matrix, for motors that share joints"
         )
     held = [i for joint in layout(chain).curved for i in range(chain.n)[joint.links]]
     if gear_ratio is not None:
@@ -86,15 +86,14 @@ def with_transmission(
             raise ModelError(f"motor {still[0] + 1} does not drive any joint: its row of gear ratios is zero")
     m, tiny = ratios.shape[0], float(np.finfo(dtype).tiny)
     width = COULOMB_VELOCITY * jnp.abs(ratios).max(axis=1) if coulomb_velocity is None else coulomb_velocity
+    each = {
+        "viscous_friction": (viscous_friction, 0.0),
+        "coulomb_friction": (coulomb_friction, 0.0),
+        "coulomb_velocity": (width, tiny),
+    }
+    values = [check_values(name, x, m, "motor", dtype, least) for name, (x, least) in each.items()]
     none = jnp.zeros(m, dtype)
-    friction = Friction(
-        viscous=check_values("viscous_friction", viscous_friction, m, "motor", dtype, least=0.0),
-        coulomb=check_values("coulomb_friction", coulomb_friction, m, "motor", dtype, least=0.0),
-        coulomb_velocity=check_values("coulomb_velocity", width, m, "motor", dtype, least=tiny),
-        stribeck=none,
-        stribeck_velocity=none + STRIBECK_VELOCITY,
-        offset=none,
-    )
+    friction = Friction(*values, stribeck=none, stribeck_velocity=none + STRIBECK_VELOCITY, offset=none)
     inertia = check_values("rotor_inertia", rotor_inertia, m, "motor", dtype, least=0.0)
     return dataclasses.replace(chain, transmission=Transmission(ratios, inertia, friction))
 
@@ -118,18 +117,14 @@ def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Seq
     dtype, present = chain.dtype, chain.nv
     s = jnp.asarray(matrix, dtype)
     if s.ndim != 2 or s.shape[0] != present or s.shape[1] == 0:
-        raise ModelError(
-            f"a coupling of {present} coordinates requires a matrix ({present}, new coordinates), not {s.shape}"
-        )
+        raise ModelError(f"a coupling of {present} coordinates requires a matrix ({present}, new), not {s.shape}")
     o = check_values("offset", offset, present, "coordinate", dtype)
     if not _traced(s):
         if not np.all(np.isfinite(np.asarray(s))):
             raise ModelError("the matrix of the coupling contains NaN or infinity")
         if (rank := np.linalg.matrix_rank(np.asarray(s, float))) < s.shape[1]:
-            raise ModelError(
-                f"the matrix of the coupling has {s.shape[1]} columns, but only rank {rank}, so the mass matrix is singular; "
-                "remove coordinates that move nothing or depend on others"
-            )
+            fault = f"the matrix of the coupling has {s.shape[1]} columns, but only rank {rank}: M is singular"
+            raise ModelError(fault, "remove coordinates that move nothing or depend on others")
     if names is not None and len(set(names)) != len(names):
         raise ModelError(f"a coordinate name is used twice among {', '.join(names)}")
     if chain.coupling is not None:
@@ -140,9 +135,8 @@ def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Seq
         check_coordinates(coupled)
         for joint in layout(chain).curved:
             if np.any(np.asarray(o)[joint.columns] != 0):
-                raise ModelError(
-                    f"the offset must not move {chain.joint_names[joint.link]!r}, a spherical or free joint"
-                )
+                name = chain.joint_names[joint.link]
+                raise ModelError(f"the offset must not move {name!r}, a spherical or free joint")
     return coupled
 
 
@@ -226,24 +220,19 @@ def elastic_joints(
             value is NaN; a stiffness, inertia or gear ratio is not positive; damping or friction is negative.
     """
     if chain.transmission is not None:
-        raise ModelError(
-            "the chain has a transmission, whose rotors are rigidly coupled to the joints; remove the transmission, since "
-            "elastic joints have rotors of their own"
-        )
+        fault = "the chain has a transmission, whose rotors are rigidly coupled to the joints"
+        raise ModelError(fault, "remove the transmission, since elastic joints have rotors of their own")
     m, dtype = len(layout(chain).columns), chain.dtype
     tiny = float(np.finfo(dtype).tiny)
-
-    def leaf(name: str, x: Values, least: float | None) -> Float[Array, " m"]:
-        return check_values(name, x, m, "elastic joint", dtype, least)
-
-    return ElasticJoints(
-        stiffness=leaf("stiffness", stiffness, tiny),
-        damping=leaf("damping", damping, 0.0),
-        rest=leaf("rest", rest, None),
-        gear_ratio=leaf("gear_ratio", gear_ratio, tiny),
-        rotor_inertia=leaf("rotor_inertia", rotor_inertia, tiny),
-        rotor_friction=leaf("rotor_friction", rotor_friction, 0.0),
-    )
+    given = {
+        "stiffness": (stiffness, tiny),
+        "damping": (damping, 0.0),
+        "rest": (rest, None),
+        "gear_ratio": (gear_ratio, tiny),
+        "rotor_inertia": (rotor_inertia, tiny),
+        "rotor_friction": (rotor_friction, 0.0),
+    }
+    return ElasticJoints(*(check_values(key, x, m, "elastic joint", dtype, least) for key, (x, least) in given.items()))
 
 
 def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
@@ -313,9 +302,8 @@ def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology
     springs = tuple(f"{names[i]}_spring" for i in columns)
     taken = {*topology.joint_names, *topology.link_names, *topology.frame_names, topology.base_name}
     if clash := taken & set(springs):
-        raise ModelError(
-            f"the name {sorted(clash)[0]!r} is reserved for the spring of an elastic joint; rename the joint, link or frame"
-        )
+        fault = f"the name {sorted(clash)[0]!r} is reserved for the spring of an elastic joint"
+        raise ModelError(fault, "rename the joint, link or frame")
     return dataclasses.replace(
         topology,
         joint_names=(*topology.joint_names, *springs),

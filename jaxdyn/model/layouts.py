@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..spatial.so3 import quaternion_to_rotation
-from .chain import Chain, layout
+from .chain import Acceleration, Chain, Force, Position, Velocity, layout
 from .compiled import checked
 from .joints import Free, Joint, Planar
 
@@ -33,9 +33,7 @@ Names = Sequence[str] | None
 
 
 @checked
-def to_mujoco_state(
-    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], names: Names = None
-) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+def to_mujoco_state(chain: Chain, q: Position, v: Velocity, names: Names = None) -> tuple[Position, Velocity]:
     """Convert a state (q, v) to MuJoCo's (qpos, qvel)."""
     joints = _ordered(chain, names)
     qpos = jnp.concatenate([q[j.entries] for j in joints])
@@ -43,9 +41,7 @@ def to_mujoco_state(
 
 
 @checked
-def from_mujoco_state(
-    chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], names: Names = None
-) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+def from_mujoco_state(chain: Chain, qpos: Position, qvel: Velocity, names: Names = None) -> tuple[Position, Velocity]:
     """Convert MuJoCo's (qpos, qvel) to a state (q, v): the inverse of `to_mujoco_state`."""
     joints = _ordered(chain, names)
     q = _put(joints, _parts(joints, qpos, True))
@@ -54,8 +50,8 @@ def from_mujoco_state(
 
 @checked
 def to_mujoco_acceleration(
-    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"], names: Names = None
-) -> Float[Array, " nv"]:
+    chain: Chain, q: Position, v: Velocity, a: Acceleration, names: Names = None
+) -> Acceleration:
     """Convert an acceleration a = dv/dt to MuJoCo's qacc [rad/s^2 or m/s^2].
 
     For a free joint, the linear part a_v becomes R (a_v + w x v), with the rotation R of the body and its twist (w, v).
@@ -65,8 +61,8 @@ def to_mujoco_acceleration(
 
 @checked
 def from_mujoco_acceleration(
-    chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], qacc: Float[Array, " nv"], names: Names = None
-) -> Float[Array, " nv"]:
+    chain: Chain, qpos: Position, qvel: Velocity, qacc: Acceleration, names: Names = None
+) -> Acceleration:
     """Convert MuJoCo's qacc to an acceleration dv/dt in the state (qpos, qvel): the inverse of `to_mujoco_acceleration`."""
     joints = _ordered(chain, names)
     q, v = from_mujoco_state(chain, qpos, qvel, names)
@@ -75,17 +71,13 @@ def from_mujoco_acceleration(
 
 
 @checked
-def to_mujoco_force(
-    chain: Chain, q: Float[Array, " nq"], tau: Float[Array, " nv"], names: Names = None
-) -> Float[Array, " nv"]:
+def to_mujoco_force(chain: Chain, q: Position, tau: Force, names: Names = None) -> Force:
     """Convert a generalised force tau to MuJoCo's qfrc. For a free joint, the wrench (n, f) becomes (R f, n)."""
     return jnp.concatenate([_to_world(j, q, tau[j.columns]) for j in _ordered(chain, names)])
 
 
 @checked
-def from_mujoco_force(
-    chain: Chain, qpos: Float[Array, " nq"], qfrc: Float[Array, " nv"], names: Names = None
-) -> Float[Array, " nv"]:
+def from_mujoco_force(chain: Chain, qpos: Position, qfrc: Force, names: Names = None) -> Force:
     """Convert MuJoCo's qfrc at the position qpos to a generalised force tau: the inverse of `to_mujoco_force`."""
     joints = _ordered(chain, names)
     q = _put(joints, _parts(joints, qpos, True))
@@ -94,12 +86,8 @@ def from_mujoco_force(
 
 @checked
 def to_pinocchio_state(
-    chain: Chain,
-    q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    names: Names = None,
-    continuous: Sequence[str] = (),
-) -> tuple[Float[Array, " pinocchio_nq"], Float[Array, " nv"]]:
+    chain: Chain, q: Position, v: Velocity, names: Names = None, continuous: Sequence[str] = ()
+) -> tuple[Float[Array, " pinocchio_nq"], Velocity]:
     """Convert a state (q, v) to Pinocchio's layout.
 
     Args:
@@ -110,20 +98,13 @@ def to_pinocchio_state(
     joints = _ordered(chain, names, compound=True)
     circles = _circles(joints, continuous)
     positions = [_to_pinocchio(j, q[j.entries], j.name in circles) for j in joints]
-    velocities = [
-        _turned(j, q, -1) @ v[j.columns] if isinstance(j, Planar) else _swapped(j, v[j.columns]) for j in joints
-    ]
-    return jnp.concatenate(positions), jnp.concatenate(velocities)
+    return jnp.concatenate(positions), jnp.concatenate([_of_body(j, v[j.columns], q, -1) for j in joints])
 
 
 @checked
 def from_pinocchio_state(
-    chain: Chain,
-    q: Float[Array, " pinocchio_nq"],
-    v: Float[Array, " nv"],
-    names: Names = None,
-    continuous: Sequence[str] = (),
-) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    chain: Chain, q: Float[Array, " pinocchio_nq"], v: Velocity, names: Names = None, continuous: Sequence[str] = ()
+) -> tuple[Position, Velocity]:
     """Convert a state from Pinocchio's layout, with continuous joints in [-pi, pi]: the inverse of `to_pinocchio_state`."""
     joints = _ordered(chain, names, compound=True)
     circles = _circles(joints, continuous)
@@ -132,8 +113,7 @@ def from_pinocchio_state(
         raise ModelError(f"q has shape {q.shape}, but in Pinocchio's layout this robot has {sum(sizes)} positions")
     parts = jnp.split(q, np.cumsum(sizes)[:-1])
     q = _put(joints, [_from_pinocchio(j, x, j.name in circles) for j, x in zip(joints, parts, strict=True)])
-    parts = zip(joints, _parts(joints, v), strict=True)
-    return q, _put(joints, [_turned(j, q, 1) @ x if isinstance(j, Planar) else _swapped(j, x) for j, x in parts])
+    return q, _put(joints, [_of_body(j, x, q, 1) for j, x in zip(joints, _parts(joints, v), strict=True)])
 
 
 @checked
@@ -143,15 +123,14 @@ def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = Non
     Raises:
         ModelError: the names are wrong, or the robot has a planar joint, whose conversion depends on its position.
     """
-    joints = _of_any_position(_ordered(chain, names, compound=True))
-    return jnp.concatenate([_swapped(j, x[j.columns]) for j in joints])
+    return jnp.concatenate([_of_body(j, x[j.columns]) for j in _ordered(chain, names, compound=True)])
 
 
 @checked
 def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a force from Pinocchio's layout: the inverse of `to_pinocchio_vector`."""
-    joints = _of_any_position(_ordered(chain, names, compound=True))
-    return _put(joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
+    joints = _ordered(chain, names, compound=True)
+    return _put(joints, [_of_body(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
 
 
 def _ordered(chain: Chain, names: Names, compound: bool = False) -> list[Joint]:
@@ -161,28 +140,23 @@ def _ordered(chain: Chain, names: Names, compound: bool = False) -> list[Joint]:
     joints: list[Joint] = []
     for j in layout(chain).joints:
         split = j.size > 1 and not j.curved and (not compound or parts[j.column] in named)
-        joints += (
-            [Joint(parts[j.column + k], j.link, j.column + k, j.start + k) for k in range(j.size)] if split else [j]
-        )
+        each = [Joint(parts[j.column + k], j.link, j.column + k, j.start + k) for k in range(j.size)]
+        joints += each if split else [j]
     if names is None:
         return joints
     known = {joint.name: joint for joint in joints}
     if len(named) != len(joints) or set(named) != set(known):
         odd = sorted(set(named) ^ set(known)) or sorted({x for x in named if named.count(x) > 1})
-        raise ModelError(
-            f"names must contain every joint of this robot once: {', '.join(map(repr, odd))} "
-            f"{'is' if len(odd) == 1 else 'are'} missing, unknown or repeated; the joints are {', '.join(known)}"
-        )
+        fault = f"names must contain every joint once; missing, unknown or repeated: {', '.join(map(repr, odd))}"
+        raise ModelError(fault, f"the joints are {', '.join(known)}")
     return [known[name] for name in named]
 
 
 def _circles(joints: list[Joint], continuous: Sequence[str]) -> frozenset[str]:
     known = {joint.name for joint in joints if joint.size == 1}
     if wrong := sorted(set(continuous) - known):
-        raise ModelError(
-            f"continuous contains {wrong[0]!r}, which is not a joint with one degree of freedom; "
-            f"choose among {', '.join(known)}"
-        )
+        fault = f"continuous contains {wrong[0]!r}, which is not a joint with one degree of freedom"
+        raise ModelError(fault, f"choose among {', '.join(known)}")
     return frozenset(continuous)
 
 
@@ -202,25 +176,23 @@ def _put(joints: list[Joint], parts: list[Array]) -> Array:
 
 
 def _to_world(joint: Joint, q: Array, x: Array) -> Array:
-    if not isinstance(joint, Free):
-        return x
-    return jnp.concatenate([quaternion_to_rotation(q[joint.quaternion]) @ x[3:], x[:3]])
+    if isinstance(joint, Free):
+        x = jnp.concatenate([quaternion_to_rotation(q[joint.quaternion]) @ x[3:], x[:3]])
+    return x
 
 
 def _to_body(joint: Joint, q: Array, x: Array) -> Array:
-    if not isinstance(joint, Free):
-        return x
-    return jnp.concatenate([x[3:], quaternion_to_rotation(q[joint.quaternion]).T @ x[:3]])
+    if isinstance(joint, Free):
+        x = jnp.concatenate([x[3:], quaternion_to_rotation(q[joint.quaternion]).T @ x[:3]])
+    return x
 
 
 def _turning(joint: Joint, v: Array) -> Array:
     """Acceleration of a free body's origin minus dv/dt, in body axes: (0, w x v); zero for other joints."""
     x = v[joint.columns]
-    return (
-        jnp.concatenate([jnp.zeros(3, x.dtype), jnp.cross(x[:3], x[3:])])
-        if isinstance(joint, Free)
-        else jnp.zeros_like(x)
-    )
+    if not isinstance(joint, Free):
+        return jnp.zeros_like(x)
+    return jnp.concatenate([jnp.zeros(3, x.dtype), jnp.cross(x[:3], x[3:])])
 
 
 def _to_pinocchio(joint: Joint, x: Array, circle: bool) -> Array:
@@ -239,22 +211,13 @@ def _from_pinocchio(joint: Joint, x: Array, circle: bool) -> Array:
     return x
 
 
-def _swapped(joint: Joint, x: Array) -> Array:
-    """Swap the angular and linear parts of a free joint; leave other joints unchanged."""
+def _of_body(joint: Joint, x: Array, q: Array | None = None, sign: int = 1) -> Array:
+    """Swap the parts of a free joint; turn (x, y) of a planar joint at q by its angle, or back; leave others unchanged."""
+    if isinstance(joint, Planar):
+        if q is None:
+            fault = f"Pinocchio describes the planar joint {joint.name!r} in the axes of the body, which depend on the position"
+            remedy = "use to_pinocchio_state and from_pinocchio_state, or pass `names` with the joint's parts"
+            raise ModelError(fault, remedy)
+        sin, cos = sign * jnp.sin(q[joint.entries][2]), jnp.cos(q[joint.entries][2])
+        return jnp.stack([cos * x[0] - sin * x[1], sin * x[0] + cos * x[1], x[2]])
     return jnp.concatenate([x[3:], x[:3]]) if isinstance(joint, Free) else x
-
-
-def _turned(joint: Joint, q: Array, sign: int) -> Float[Array, "3 3"]:
-    """Rotation of (x, y) by a planar joint's angle, or back, which leaves the third entry unchanged."""
-    angle = q[joint.entries][2]
-    sin, cos, zero = sign * jnp.sin(angle), jnp.cos(angle), jnp.zeros_like(angle)
-    return jnp.stack([cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1]).reshape(3, 3)
-
-
-def _of_any_position(joints: list[Joint]) -> list[Joint]:
-    if planar := [joint.name for joint in joints if isinstance(joint, Planar)]:
-        raise ModelError(
-            f"Pinocchio describes the planar joint {planar[0]!r} in the axes of the body, which depend on the position; "
-            "use to_pinocchio_state and from_pinocchio_state, or pass `names` with the joint's parts"
-        )
-    return joints

@@ -174,10 +174,10 @@ def with_moving_base_point(chain: Chain) -> Chain:
     world = "world" if old.base_name != "world" else "fixed_world"
     taken = (set(AXES) & set(old.joint_names)) | ({*AXES[:2], world} & {*old.link_names, *old.frame_names, *links[2:]})
     if taken:
-        raise ModelError(
-            f"the robot has a joint, link or frame called {sorted(taken)[0]!r}, which is reserved for the base "
-            "point; rename it"
+        fault = (
+            f"the robot has a joint, link or frame called {sorted(taken)[0]!r}, which is reserved for the base point"
         )
+        raise ModelError(fault, "rename it")
     topology = Topology(
         joint_names=(*AXES, *old.joint_names),
         link_names=(*links, *old.link_names),
