@@ -50,10 +50,8 @@ def plot_torques(
     """
     times, values = np.asarray(t, float), np.asarray(tau, float)
     if values.ndim != 2 or values.shape[1] != chain.nv or len(values) not in (len(times), len(times) - 1):
-        raise OutputError(
-            f"torques have shape {values.shape}, but there are {len(times)} time stamps and {chain.nv} coordinates; "
-            "pass one row per time, or one per step, with one column per coordinate"
-        )
+        fault = f"torques have shape {values.shape}, but there are {len(times)} time stamps and {chain.nv} coordinates"
+        raise OutputError(fault, "pass one row per time, or one per step, with one column per coordinate")
     bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
     figure, panels = _panels(coordinate_names(chain), _units(chain, "N m", "N"))
     stepped = len(values) < len(times)
@@ -183,11 +181,10 @@ def animate(
     Args:
         path: file to write, .gif or .mp4. An .mp4 file requires ffmpeg, on the system path or from `pip install
             imageio-ffmpeg`.
-        fps: frames per second; for a GIF, rounded so that a frame lasts a whole number of hundredths of a second, at least two.
+        fps: frames per second; for a GIF, a frame lasts a whole number of hundredths of a second, at least two.
         speed: playback speed relative to real time.
         ellipsoids: also draw the inertia ellipsoids of the links.
-        trace: draw the path of the tip, if the robot has a single tip; if the tip is a link without a tool frame, the path of
-            the drawn end of this link.
+        trace: draw the path of the tip (of the drawn end of its link, without a tool frame), if there is a single one.
         size: width and height [pixels].
         direction: elevation of the viewpoint and its azimuth about z, measured from x [degrees].
 
@@ -242,8 +239,8 @@ def _pictures(
     lines = line_ends(poses, skeleton(chain))
     bodies = [part for part in build_scene(chain).parts if part.group == "inertia"] if ellipsoids else []
     dpi = 100
-    inches = [(x + 0.01) / dpi for x in size]  # matplotlib truncates to whole pixels
-    figure = Figure(figsize=(inches[0], inches[1]), dpi=dpi)
+    width, height = ((x + 0.01) / dpi for x in size)  # matplotlib truncates to whole pixels
+    figure = Figure(figsize=(width, height), dpi=dpi)
     canvas = FigureCanvasAgg(figure)
     axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
     axes.view_init(*direction)
@@ -258,15 +255,14 @@ def _pictures(
     axes.set(**{f"{x}lim": (m - half, m + half) for x, m in zip("xyz", middle, strict=True)})
     axes.set_box_aspect((1, 1, 1), zoom=1.0)
     axes.tick_params(labelsize=7, pad=-2)
-    for x in "xyz":
-        getattr(axes, f"{x}axis").pane.set_facecolor((0.97, 0.97, 0.98, 1.0))
-        getattr(axes, f"{x}axis").set_major_locator(MaxNLocator(4))
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.pane.set_facecolor((0.97, 0.97, 0.98, 1.0))
+        axis.set_major_locator(MaxNLocator(4))
     clock = axes.text2D(0.03, 0.95, "", transform=axes.transAxes, fontsize=9)
-    bones: list[Any] = [
-        axes.plot([], [], [], color=_BONE, linewidth=3, solid_capstyle="round", zorder=3)[0] for _ in lines[0]
-    ]
-    dots = axes.plot([], [], [], "o", color=_JOINT, markersize=5, zorder=4)[0]
-    path = axes.plot([], [], [], color=_TRACE, linewidth=1.2, zorder=2)[0]
+    line = lambda **style: axes.plot([], [], [], **style)[0]
+    bones: list[Any] = [line(color=_BONE, linewidth=3, solid_capstyle="round", zorder=3) for _ in lines[0]]
+    dots = line(marker="o", linestyle="", color=_JOINT, markersize=5, zorder=4)
+    path = line(color=_TRACE, linewidth=1.2, zorder=2)
     trace = trace and chain.topology.tip_name is not None
     drawn: list = []
     for k, (here, pose) in enumerate(zip(lines, poses, strict=True)):

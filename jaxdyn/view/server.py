@@ -70,12 +70,11 @@ class Viewer:
             raise ModelError("this viewer was opened without a motion")
         with self._lock:
             self._time = float(np.clip(t, self._motion.t[0], self._motion.t[-1]))
-            now = np.array([self._time])
-            self.set_positions(positions_at(self._scene.chain, self._motion.t, self._motion.q, now)[0])
+            now = lambda motion: positions_at(self._scene.chain, motion.t, motion.q, np.array([self._time]))[0]
+            self.set_positions(now(self._motion))
             if self._ghost is not None:
-                second = positions_at(self._scene.chain, self._ghost.t, self._ghost.q, now)[0]
                 with self._server.atomic():
-                    self._place(self._ghost_frames, self._ghost_lines, second)
+                    self._place(self._ghost_frames, self._ghost_lines, now(self._ghost))
             self._clock.value = float(np.clip(self._time, self._clock.min, self._clock.max))
 
     def wait(self, seconds: float | None = None) -> None:
@@ -211,36 +210,32 @@ class Viewer:
         t, tau = motion.t[::stride], motion.tau[::stride]
         ghost = None if self._ghost is None else self._ghost.tau
 
-        def curves(j: int) -> tuple:
-            own = (t, tau[:, j])
-            if self._ghost is not None and ghost is not None:
-                own = (*own, np.interp(t, self._ghost.t, ghost[:, j], np.nan, np.nan))
-            bound = np.full_like(t, limits[j])
-            return (*own, bound, -bound) if np.isfinite(limits[j]) else own
-
-        def series(j: int) -> tuple:
-            own = (
+        def shown(j: int) -> tuple[tuple, tuple]:
+            """The curves of a joint, and how they are drawn."""
+            curves = [t, tau[:, j]]
+            series = [
                 uplot.Series(label="time [s]"),
                 uplot.Series(label=f"torque of {names[j]}", stroke="#1f5fa8", width=2),
-            )
-            if ghost is not None:
-                own = (*own, uplot.Series(label="of the second motion", stroke="#e07a26", width=2))
-            limit = tuple(uplot.Series(label=label, stroke="#b03030", width=1) for label in ("limit", "-limit"))
-            return (*own, *limit) if np.isfinite(limits[j]) else own
+            ]
+            if self._ghost is not None and ghost is not None:
+                curves.append(np.interp(t, self._ghost.t, ghost[:, j], np.nan, np.nan))
+                series.append(uplot.Series(label="of the second motion", stroke="#e07a26", width=2))
+            if np.isfinite(limits[j]):
+                curves += [np.full_like(t, side * limits[j]) for side in (1, -1)]
+                series += [uplot.Series(label=label, stroke="#b03030", width=1) for label in ("limit", "-limit")]
+            return tuple(curves), tuple(series)
 
         largest = np.abs(np.nan_to_num(motion.tau)).max(axis=0)
         shares = largest / limits if (np.isfinite(limits) & (limits > 0)).all() else largest
         first = int(shares.argmax())  # the joint whose torque is closest to its limit, if all limits are known
         with gui.add_folder("Torques"):
             choice = gui.add_dropdown("joint", options=names, initial_value=names[first])
-            plot = gui.add_uplot(
-                data=curves(first), series=series(first), scales={"x": uplot.Scale(time=False)}, aspect=1.4
-            )
+            data, series = shown(first)
+            plot = gui.add_uplot(data=data, series=series, scales={"x": uplot.Scale(time=False)}, aspect=1.4)
 
         def chosen(event) -> None:
-            j = names.index(event.target.value)
             with self._server.atomic():
-                plot.series, plot.data = series(j), curves(j)
+                plot.data, plot.series = shown(names.index(event.target.value))
 
         choice.on_update(chosen)
 
@@ -307,13 +302,13 @@ def open_viewer(
     try:
         import viser  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ModelError(
-            f'the viewer needs viser, which is not installed: pip install "jaxdyn[view]" ({error})'
-        ) from None
+        fault = f'the viewer needs viser, which is not installed: pip install "jaxdyn[view]" ({error})'
+        raise ModelError(fault) from None
     for name, given in (("motion", motion), ("ghost", ghost)):
         if given is not None and given.q.shape[1:] != (scene.chain.nq,):
+            shape = given.q.shape[1:]
             raise ModelError(
-                f"the {name} has positions of shape {given.q.shape[1:]}, but this robot has {scene.chain.nq} positions"
+                f"the {name} has positions of shape {shape}, but this robot has {scene.chain.nq} positions"
             )
     if ghost is not None and motion is None:
         raise ModelError("a ghost can be shown only together with a motion; pass motion=")
@@ -334,7 +329,6 @@ def _check_host(host: str) -> None:
         with socket.socket(family, kind, protocol) as probe:
             probe.bind(address)
     except OSError as error:
-        raise ModelError(
-            f"{host!r} is not an address of this machine: {error.strerror or error}; use 127.0.0.1 for this machine only, "
-            "or 0.0.0.0 for all machines that can reach it"
-        ) from None
+        fault = f"{host!r} is not an address of this machine: {error.strerror or error}"
+        remedy = "use 127.0.0.1 for this machine only, or 0.0.0.0 for all machines that can reach it"
+        raise ModelError(fault, remedy) from None
