@@ -65,11 +65,6 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
     return k @ x if k.ndim == 2 else k * x
 
 
-def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
-    """A gain as a matrix; errors as for `apply_gain`."""
-    return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
-
-
 def error_rate(chain: Chain, q: Position, qd: Velocity, q_d: Position, qd_d: Velocity) -> Velocity:
     """The time derivative of difference(chain, q, q_d); qd_d - qd for ordinary joints."""
     if not chain.topology.has_curved_joints:

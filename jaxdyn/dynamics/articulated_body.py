@@ -78,15 +78,10 @@ def _forward_dynamics(chain, q, qd, tau, wrenches):
 
 
 def _forward_dynamics_jvp(primals, tangents):
-    chain, q, qd, tau, wrenches = primals
-    d_chain, d_q, d_qd, d_tau, d_wrenches = tangents
     qdd = _forward_dynamics(*primals)
-    _, rate = sparse_jvp(
-        lambda c, x, xd, t, f: t - inverse_dynamics(c, x, xd, qdd, f),
-        (chain, q, qd, tau, wrenches),
-        (d_chain, d_q, d_qd, d_tau, d_wrenches),
-    )
-    return qdd, mass_matrix_solve(chain, q, rate)
+    unbalanced = lambda chain, q, qd, tau, wrenches: tau - inverse_dynamics(chain, q, qd, qdd, wrenches)
+    _, rate = sparse_jvp(unbalanced, primals, tangents)
+    return qdd, mass_matrix_solve(primals[0], primals[1], rate)
 
 
 _forward_dynamics.defjvp(_forward_dynamics_jvp, symbolic_zeros=True)

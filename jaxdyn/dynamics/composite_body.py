@@ -30,7 +30,9 @@ from .newton_euler import newton_euler
 
 Masses = Float[np.ndarray | Array, "n *#lanes"]
 WHOLE = 16  # up to this number of rows, elimination of a batch in one kernel is faster than elimination by blocks
-SMALL = 24  # up to this number of velocities, elimination in a kernel is at least as fast as LAPACK (docs/design.md)
+ELIMINATED = (
+    24  # up to this number of velocities, elimination in a kernel is at least as fast as LAPACK (docs/design.md)
+)
 
 
 @compiled
@@ -298,6 +300,6 @@ def mass_matrix_solve(chain: Chain, q: Position, b: Float[Array, " nv"]) -> Floa
 
     Robots with up to 24 velocities use `mass_matrix_inverse`; larger robots use a Cholesky factor of the mass matrix.
     """
-    if chain.nv <= SMALL:
+    if chain.nv <= ELIMINATED:
         return mass_matrix_inverse(chain, q) @ b
     return cho_solve(cho_factor(crba(chain, q), lower=True), b)

@@ -87,6 +87,13 @@ def rotor_torques(chain: Chain, accelerations: Float[Array, " n"]) -> Float[Arra
     return ratios.T @ (chain.transmission.rotor_inertia * (ratios @ accelerations))
 
 
+def with_drives(chain: Chain, torques: Float[Array, " n"], a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """Generalised forces from the links' torques, with those of armature and rotors at the accelerations a."""
+    # an armature resists dv/dt, also that of quaternion joints, which have no rotors
+    spins = joint_rates(chain, a)
+    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+
+
 def base_gravity(chain: Chain) -> Float[Array, "3"]:
     """The gravity vector in the axes of the base."""
     return chain.gravity if chain.base_pose is None else chain.base_pose[:3, :3].T @ chain.gravity

@@ -230,10 +230,7 @@ def matrix_form(
     dtype = jnp.result_type(poses, qd, qdd)
     blocks = _adjoints(poses)
     mask = jnp.asarray(ancestor_mask(parents).T)[:, :, None, None]
-    direct = np.zeros((n, n), bool)
-    for i, p in enumerate(parents):
-        if p >= 0:
-            direct[i, p] = True
+    direct = np.arange(n) == np.array(parents)[:, None]
     zero = jnp.zeros_like(blocks)
     transport = _matrix(jnp.where(jnp.asarray(direct)[:, :, None, None], blocks, zero))
     propagation = _matrix(jnp.where(mask, blocks, zero))

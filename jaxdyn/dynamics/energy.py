@@ -18,6 +18,7 @@ from .coordinates import (
     rate_matrix,
     rate_terms,
     rotor_torques,
+    with_drives,
 )
 from .engine.sweep import Link, carry_twist, outward
 from .friction import spring_energy, spring_force
@@ -86,7 +87,7 @@ def generalised_momentum(chain: Chain, q: Position, qd: Velocity) -> Float[Array
     links, x = place(chain, q)
     rates = joint_rates(chain, qd)
     torques = link_inverse_dynamics(links, x, jnp.zeros_like(rates), rates, jnp.zeros_like(chain.gravity), None)
-    return generalised_force(chain, torques + chain.armature * rates + rotor_torques(chain, rates))
+    return with_drives(chain, torques, qd)
 
 
 @compiled

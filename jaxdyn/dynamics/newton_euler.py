@@ -23,7 +23,7 @@ from .coordinates import (
     joint_rates,
     link_wrenches,
     rate_matrix,
-    rotor_torques,
+    with_drives,
 )
 from .engine.kernel import defined_by
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch, with_lanes
@@ -58,9 +58,7 @@ def inverse_dynamics(
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     torques = link_inverse_dynamics(links, x, rates, accelerations, base_gravity(links), wrenches)
-    # quaternion joints have no rotors, so the rotors' accelerations follow from qdd without corrections
-    spins = joint_rates(chain, qdd)
-    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+    return with_drives(chain, torques, qdd)
 
 
 @compiled
@@ -106,8 +104,7 @@ def passivity_inverse_dynamics(
     """
     links, x = place(chain, q)
     torques = _link_reference_torques(links, x, *reference_motion(chain, links, qd, qd_ref, qdd_ref))
-    spins = joint_rates(chain, qdd_ref)
-    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+    return with_drives(chain, torques, qdd_ref)
 
 
 def reference_motion(chain: Chain, links: Chain, qd: Array, qd_ref: Array, qdd_ref: Array) -> tuple[Array, ...]:

@@ -16,7 +16,7 @@ from ..model.configuration import place
 from ..model.mechanisms import coordinate_columns
 from ..spatial.se3 import pose_inverse
 from .composite_body import crba, mass_matrix_solve
-from .coordinates import generalised_force, joint_accelerations, joint_rates, link_wrenches, rotor_torques
+from .coordinates import joint_accelerations, joint_rates, link_wrenches, with_drives
 from .newton_euler import inverse_dynamics
 from .wrenches import joint_loads
 
@@ -71,15 +71,15 @@ def moving_base_inverse_dynamics(
     Raises:
         ModelError: the robot has a free joint, so its base already moves; see `hybrid_dynamics`.
     """
-    _check_fixed(chain)
+    if chain.topology.is_floating:
+        raise ModelError("the robot has a free joint, so its base already moves; use hybrid_dynamics")
     links, x = place(chain, q)
     w, v = base.twist[:3], base.twist[3:]
     fall = base.pose[:3, :3].T @ chain.gravity
     start = jnp.concatenate([w, base.acceleration[:3], base.acceleration[3:] + jnp.cross(w, v) - fall])
     acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
     _, torques = joint_loads(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), start, acting)
-    spins = joint_rates(chain, qdd)
-    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+    return with_drives(chain, torques, qdd)
 
 
 @compiled
@@ -101,11 +101,6 @@ def moving_base_forward_dynamics(
     still = jnp.zeros_like(qd)
     bias = moving_base_inverse_dynamics(chain, base, q, qd, still, external_wrenches, wrench_by_tip)
     return mass_matrix_solve(chain, q, tau - bias)
-
-
-def _check_fixed(chain: Chain) -> None:
-    if chain.topology.is_floating:
-        raise ModelError("the robot has a free joint, so its base already moves; use hybrid_dynamics")
 
 
 class HybridDynamics(NamedTuple):

@@ -338,13 +338,10 @@ def _loop(advance, keep, carry, xs, length, turns):
     live = jnp.arange(length) >= 0 if idle else None  # padded with False
     nested = turn
     for size in reversed(sizes):
-        nested = _scan(nested if turns is None else jax.checkpoint(nested, prevent_cse=False), size)
+        body = nested if turns is None else jax.checkpoint(nested, prevent_cse=False)
+        nested = functools.partial(jax.lax.scan, body, length=size)
     carry, kept = nested(carry, jax.tree.map(by_levels, (live, xs)))
     return carry, jax.tree.map(lambda x: jnp.reshape(x, (total, *x.shape[len(sizes) :]))[:length], kept)
-
-
-def _scan(body, length):
-    return lambda carry, xs: jax.lax.scan(body, carry, xs, length=length)
 
 
 def level_sizes(length: int, turns: int) -> tuple[int, ...]:

@@ -184,31 +184,37 @@ def _over_lanes(
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(traced_in(call, lanes=(states,)))(*moved))
 
-    # every chunk contains rows from each device, so that a batch sharded by automatic partitioning remains sharded
-    parts = min(jax.local_device_count("cpu"), 8)
+    parts, lanes = _devices(), _lanes_per_device(count, width, variables)
+    if parts * lanes < 2:
+        return everything(*variables)
+    kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
+    kernel = kernel_of(everything) if within else functools.partial(everything, wrapped=kernel_of)
+    sizes = parts, -(-count // (parts * lanes)), lanes
+    whole = sizes[1] == 1 and parts * lanes == count
+    chunks = kernel if whole else lambda *variables: _in_turn(kernel, variables, mapped, count, sizes)
+    unrolled = traced_in(everything, unroll=STRAIGHT // width)
+    return by_platform(chunks, unrolled, *variables, each=(traced_in(call, lanes=()), mapped))
+
+
+def _devices() -> int:
+    """Number of parts of a chunk, which contains rows from each device, so that a sharded batch remains sharded."""
+    return min(jax.local_device_count("cpu"), 8)
+
+
+def _lanes_per_device(count: Count, width: int, variables: tuple) -> int:
+    """Number of lanes of a chunk on each device; 0 if a kernel cannot hold one."""
+    parts = _devices()
     most = LARGEST // width // parts
     lanes = min(max(LANES // parts, 8), most)
     if isinstance(count, int):
         lanes = min(lanes, -(-count // parts))
-    if lanes < 1 or parts * lanes < 2:
-        return everything(*variables)
+    if parts * lanes < 2:
+        return lanes
     lanes -= lanes % 8 if lanes > 8 else 0
     if isinstance(count, int) and lanes > 8:  # chunks of about equal size: 100 states as 2 x 56 instead of 2 x 64
         blocks = -(-count // (parts * lanes))
         lanes = min(lanes, 8 * -(-count // (8 * parts * blocks)))
-    lanes = compilable_lanes(lanes, most, variables)
-    kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
-    kernel = kernel_of(everything) if within else functools.partial(everything, wrapped=kernel_of)
-    blocks = -(-count // (parts * lanes))
-
-    def chunks(*variables):
-        if blocks == 1 and parts * lanes == count:
-            return kernel(*variables)
-        return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
-
-    return by_platform(
-        chunks, traced_in(everything, unroll=STRAIGHT // width), *variables, each=(traced_in(call, lanes=()), mapped)
-    )
+    return compilable_lanes(lanes, most, variables)
 
 
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
@@ -269,7 +275,7 @@ def in_groups(function: Callable, size: int) -> Callable:
 
 def _grouped(together: Callable, whole: Callable, mapped: Sequence[bool], count: Count, size: int) -> Callable:
     """The function, mapped over a batch axis one group at a time; each group has rows from every device of a sharded batch."""
-    parts = min(jax.local_device_count("cpu"), 8)
+    parts = _devices()
     if not isinstance(count, int) or count <= parts * size:
         return together
     blocks = -(-count // (parts * size))

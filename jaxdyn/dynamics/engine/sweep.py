@@ -260,7 +260,15 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shares: bool
     if shares and in_kernel and chain.n > 0:  # the scan must know how many values the step shares before it calls it
         body, (_, _, shared) = _recorded(body, start, jax.tree.map(lambda x: x[0], xs))
         spare = (jnp.zeros_like(jax.tree.leaves(start)[0]),) * len(shared)
-    last, out = (_scan_inward if reverse else _scan_outward)(walk, body, start, spare, xs)
+    if walk.is_serial:
+
+        def along(carry, x):
+            state, out, shared = body(carry[0], x)
+            return (state, shared), out
+
+        (_, last), out = scan_links(along, (start, spare), xs, reverse=reverse)
+    else:
+        last, out = (_scan_inward if reverse else _scan_outward)(walk, body, start, spare, xs)
     out = kept(last, q, out) if spare else out
     return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
 
@@ -275,14 +283,6 @@ def _recorded(function: Callable, *arguments: Any) -> tuple[Callable, Any]:
 
 def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) -> Any:
     """A scan in which the parent of a link is the previous link, an earlier branch point, or the base."""
-
-    def along(carry, x):
-        state, out, shared = body(carry[0], x)
-        return (state, shared), out
-
-    if walk.is_serial:
-        (_, last), out = scan_links(along, (base, spare), xs)
-        return last, out
 
     def step(carry, x):
         state, kept, _ = carry
@@ -300,15 +300,6 @@ def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) ->
 
 def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> Any:
     """A reverse scan whose state is the sum of the children's values."""
-
-    def along(carry, x):
-        state, out, shared = body(carry[0], x)
-        return (state, shared), out
-
-    if walk.is_serial:
-        (_, last), out = scan_links(along, (zero, spare), xs, reverse=True)
-        return last, out
-
     beside = isinstance(zero, Beside)
     start = zero
     zero = start.total if beside else start
