@@ -149,15 +149,7 @@ _LINKS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#ed
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
-    """Triangles fixed to a link.
-
-    Attributes:
-        name: unique path, "link/kind number".
-        group: "shape" for a shape in the robot description, "inertia" for an inertia ellipsoid.
-        link: index of the moving link; -1 for the base.
-        vertices: points in the link's frame [m].
-        faces: indices of the vertices of each triangle, anticlockwise as seen from outside.
-    """
+    """Triangles fixed to a link; `Scene` describes the fields."""
 
     name: str
     group: str
@@ -170,7 +162,12 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scene:
-    """A robot as parts that move with its links: triangles fixed to the links and the base, and notes on omitted parts."""
+    """A robot as parts that move with its links, and notes on omitted parts.
+
+    A part is triangles fixed to a link: its `name` ("link/kind number"), `group` ("shape", of the description, or "inertia", an
+    ellipsoid), `link` (an index; -1 for the base), `vertices` in the link's frame [m], `faces` (three indices, anticlockwise as
+    seen from outside) and `colour`, and whether it is initially `shown`.
+    """
 
     chain: Chain
     parts: tuple[Part, ...]

@@ -138,7 +138,7 @@ NOT_OF_ARRAYS = {
         "MechanismLog MechanismSamples "
         "Knowledge "
         "Merit ModelComparison Motion MotionLimits NoiseLevel ObserverState "
-        "Part Payload PfaffianConstraint "
+        "Payload PfaffianConstraint "
         "PolicySettings PriorScales "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState Resimulation "
         "Samples Scene Solution SourceFunction SplitHalf Springs Status Symmetry TaskStatus "
