@@ -83,23 +83,18 @@ _DIGITS, _DENOMINATOR, _PI_DENOMINATOR, _SQUARE_DENOMINATOR = 7, 1000, 60, 200
 def exact(x: np.floating) -> sympy.Expr:
     """The constant within 4 eps of a float: a short decimal, fraction (of pi) or root; else its shortest decimal, exactly."""
     value, tolerance = float(x), 4 * float(np.finfo(x.dtype).eps)
-    shortest = Fraction(np.format_float_scientific(x, unique=True))
-
-    def near(candidate: float) -> bool:
-        return abs(candidate - value) <= tolerance * abs(value)
-
-    digits = np.format_float_scientific(x, unique=True).lower().partition("e")[0]
-    if sum(d.isdigit() for d in digits) <= _DIGITS:
-        return _rational(shortest)
-    for scale, symbol, most in ((1.0, sympy.Integer(1), _DENOMINATOR), (np.pi, sympy.pi, _PI_DENOMINATOR)):
-        fraction = Fraction(value / scale).limit_denominator(most)
-        if near(float(fraction) * scale):
-            return _rational(fraction) * symbol
-    square = Fraction(value**2).limit_denominator(_SQUARE_DENOMINATOR)
-    sign = -1 if value < 0 else 1
-    if square and near(sign * float(square) ** 0.5):
-        return sign * sympy.sqrt(_rational(square))
-    return _rational(shortest)
+    near = lambda candidate: abs(candidate - value) <= tolerance * abs(value)
+    text = np.format_float_scientific(x, unique=True)
+    if sum(d.isdigit() for d in text.lower().partition("e")[0]) > _DIGITS:
+        for scale, symbol, most in ((1.0, sympy.Integer(1), _DENOMINATOR), (np.pi, sympy.pi, _PI_DENOMINATOR)):
+            fraction = Fraction(value / scale).limit_denominator(most)
+            if near(float(fraction) * scale):
+                return sympy.Rational(fraction) * symbol
+        square = Fraction(value**2).limit_denominator(_SQUARE_DENOMINATOR)
+        sign = -1 if value < 0 else 1
+        if square and near(sign * float(square) ** 0.5):
+            return sign * sympy.sqrt(sympy.Rational(square))
+    return sympy.Rational(Fraction(text))
 
 
 def expression(x: Any) -> sympy.Expr:
@@ -113,16 +108,12 @@ def rounded(terms: list[sympy.Expr]) -> list[sympy.Expr]:
     numbers: list[Any] = [term.as_coeff_Mul()[0] for term in terms]
     if all(c.is_Rational and c.q <= LONGEST for c in numbers):
         return terms
-    largest = max(abs(float(c)) for c in numbers)
-    kept = []
-    for c, term in zip(numbers, terms, strict=True):
-        if abs(float(c)) > 1e-15 * largest:
-            kept.append(sympy.Float(c, 17) * (term / c) if c.is_Rational and c.q > LONGEST else term)
-    return kept
-
-
-def _rational(x: Fraction) -> sympy.Expr:
-    return sympy.Rational(x.numerator, x.denominator)
+    least = 1e-15 * max(abs(float(c)) for c in numbers)
+    return [
+        sympy.Float(c, 17) * (term / c) if c.is_Rational and c.q > LONGEST else term
+        for c, term in zip(numbers, terms, strict=True)
+        if abs(float(c)) > least
+    ]
 
 
 # maximum number of terms of a sum that is factored; factoring longer sums is slow, and few of them have a factor
@@ -161,28 +152,23 @@ def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
             with_s[term / s] = True
         else:
             rest.append(term)
-    for term in with_c:
-        rest.append(_partner(term, with_s, angle, shorten))
-    return sympy.Add(*rest, *(term * s for term in with_s))
+    merged = [_partner(term, with_s, angle, shorten) for term in with_c]
+    return sympy.Add(*rest, *merged, *(term * s for term in with_s))
 
 
 def _partner(term: Expr, with_s: dict[Expr, bool], angle: Expr, shorten: bool) -> Expr:
     """The product term * cos(angle), or its sum with a term of `with_s` if an addition theorem applies to both."""
+    summands = lambda x: len(sympy.Add.make_args(x))
     for factor in [f for f, power in term.as_powers_dict().items() if isinstance(f, (cos, sin)) and power == 1]:
         earlier, others = factor.args[0], term / factor
         sine = isinstance(factor, sin)
         other = (cos if sine else sin)(earlier) * others
         for sign in (1, -1):
             total = earlier + (sign if sine else -sign) * angle
-            if (not shorten or _summands(total) < max(_summands(earlier), _summands(angle))) and with_s.pop(
-                sign * other, False
-            ):
+            shorter = summands(total) < max(summands(earlier), summands(angle))
+            if (shorter or not shorten) and with_s.pop(sign * other, False):
                 return others * factor.func(total)
     return term * cos(angle)
-
-
-def _summands(angle: Any) -> int:
-    return len(sympy.Add.make_args(angle))
 
 
 def tidy(x: Expr) -> Expr:
@@ -216,20 +202,11 @@ def _with_sines(x: Expr) -> Expr:
 def _without_squares(x: Expr, function: Any, angle: Any = None) -> Expr:
     """The expression with even powers of sines replaced by cosines, or vice versa, for one angle or for all angles."""
     partner = cos if function is sin else sin
-
-    def is_square(p: Expr) -> bool:
-        return (
-            isinstance(p, sympy.Pow)
-            and isinstance(p.base, function)
-            and bool(p.exp.is_Integer and p.exp >= 2)
-            and angle in (None, p.base.args[0])
-        )
-
-    def swapped(p: Any) -> Expr:
-        return (1 - partner(p.base.args[0]) ** 2) ** (p.exp // 2) * p.base ** (p.exp % 2)
-
-    squares = [p for p in x.atoms(sympy.Pow) if is_square(p)]
-    return expand(x.xreplace({p: swapped(p) for p in squares})) if squares else x
+    swapped = {}
+    for p in x.atoms(sympy.Pow):
+        if isinstance(p.base, function) and p.exp.is_Integer and p.exp >= 2 and angle in (None, p.base.args[0]):
+            swapped[p] = (1 - partner(p.base.args[0]) ** 2) ** (p.exp // 2) * p.base ** (p.exp % 2)
+    return expand(x.xreplace(swapped)) if swapped else x
 
 
 def _gathered(x: Expr) -> Expr:
@@ -258,9 +235,10 @@ def _factored(x: Expr) -> Expr:
 
 Leaves = Mapping[str, Any]
 LINKS = ("rotation", "translation", "screw", "inertia")
-DRIVES = ("transmission.matrix", "transmission.rotor_inertia", "coupling.matrix", "coupling.offset")
-SPRINGS = ("springs.stiffness", "springs.rest_position")
-LEAVES = (*LINKS, "armature", "gravity", "base_pose", *SPRINGS, *DRIVES)
+LEAVES = (
+    *(*LINKS, "armature", "gravity", "base_pose", "springs.stiffness", "springs.rest_position"),
+    *("transmission.matrix", "transmission.rotor_inertia", "coupling.matrix", "coupling.offset"),
+)
 
 
 class Body(NamedTuple):
@@ -317,11 +295,11 @@ def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr
 
 def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     """The leaves of a chain as exact constants, some of which are replaced by expressions."""
-    numbers = {name: number(chain, name) for name in LEAVES}
-    known = [name for name, x in numbers.items() if x is not None]
-    unknown = sorted(set(leaves) - set(known))
-    if unknown:
-        raise ModelError(f"unknown leaf {unknown[0]!r}; the leaves that expressions can replace are {', '.join(known)}")
+    numbers = {name: x for name in LEAVES if (x := number(chain, name)) is not None}
+    if unknown := sorted(set(leaves) - set(numbers)):
+        raise ModelError(
+            f"unknown leaf {unknown[0]!r}; the leaves that expressions can replace are {', '.join(numbers)}"
+        )
     if chain.screw.shape != (chain.n, 6):
         raise ModelError(
             f"the leaf screw has shape {chain.screw.shape}, but derive accepts one robot with {chain.n} screws"
@@ -329,7 +307,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     if chain.topology.has_curved_joints:
         name = chain.joint_names[layout(chain).curved[0].link]
         raise ModelError(f"joint {name!r} is spherical or free; {_ORDINARY}")
-    leaf = {name: expressions(name, x, leaves.get(name)) for name, x in numbers.items() if x is not None}
+    leaf = {name: expressions(name, x, leaves.get(name)) for name, x in numbers.items()}
     rotors: Any = sympy.diag(*leaf["armature"])
     if chain.transmission is not None:
         ratios = Matrix(leaf["transmission.matrix"])

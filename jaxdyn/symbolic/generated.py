@@ -151,8 +151,7 @@ def generate(chain: Chain, leaves: Leaves | None = None) -> GeneratedEquations:
     Raises:
         ModelError: the chain lacks a leaf, or expressions have the wrong shape.
     """
-    unknown = sorted(set(leaves or {}) - set(LEAVES))
-    if unknown:
+    if unknown := sorted(set(leaves or {}) - set(LEAVES)):
         raise ModelError(
             f"unknown leaf {unknown[0]!r}; the leaves that expressions can replace are {', '.join(LEAVES)}"
         )
