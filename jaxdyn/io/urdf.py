@@ -33,9 +33,9 @@ from ..model.build import (
 from ..model.chain import Chain, Coupling, Topology
 from ..model.drives import with_coupling
 from ..model.joints import Free, Joint as ChainJoint, Planar
-from ..spatial.components import rotation_about
-from ..spatial.inertia import rotational_inertia, transform_inertial_parameters
-from ..spatial.so3 import quaternion_to_rotation, rpy_to_rotation
+from ..spatial.components import rotation_about, rotation_of_rpy, skew_matrix
+from ..spatial.inertia import spatial_inertia, transform_inertial_parameters
+from ..spatial.so3 import quaternion_to_rotation
 from .files import RUN_XACRO, Document, Node, attribute, fail, number, numbers, only_child, parse_xml
 
 MOMENTS = ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")
@@ -110,7 +110,8 @@ class Joint:
     @property
     def screw(self) -> Float[np.ndarray, "6"]:
         """Screw of the joint: (axis, 0) if it is revolute or continuous, (0, axis) if it is prismatic."""
-        return np.roll(np.pad(self.axis, (0, 3)), 3 * (self.kind == "prismatic"))
+        zero = np.zeros(3)
+        return np.concatenate([zero, self.axis] if self.kind == "prismatic" else [self.axis, zero])
 
     def pose_at(self, q: float) -> Float[np.ndarray, "4 4"]:
         """Pose of the child link in the parent link at joint position q [rad or m]."""
@@ -362,7 +363,7 @@ def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:
         turn = meant_rotation if meant else quaternion_to_rotation
         return pose_of(turn(np.array([w, x, y, z]) / length), position)
     rpy = np.array([meant_angle(x) if meant else x for x in numbers(origin, "rpy", 3, label, zero)])
-    return pose_of(rpy_to_rotation(rpy), position)
+    return pose_of(np.reshape(rotation_of_rpy(np.cos(rpy), np.sin(rpy)), (3, 3)), position)
 
 
 def _check_xacro(node: Node) -> None:
@@ -660,7 +661,7 @@ def massless_motion(layout: Layout) -> list[str]:
 
 
 def _mass_matrix(layout: Layout) -> Float[np.ndarray, "n n"]:
-    """Mass matrix M = sum_i J_i^T (G_i J_i), with the Jacobian J_i and the momenta G_i J_i of each link in its frame."""
+    """Mass matrix M = sum_i J_i^T G_i J_i, with the Jacobian J_i and spatial inertia G_i of each link in its frame."""
     n = len(layout.joints)
     positions = np.random.default_rng(0).uniform(0.3, 1.2, n)
     jacobians, matrix = np.zeros((n, 6, n)), np.zeros((n, n))
@@ -668,14 +669,10 @@ def _mass_matrix(layout: Layout) -> Float[np.ndarray, "n n"]:
         moved = np.linalg.solve(joint.origin, joint.pose_at(positions[i]))
         if parent >= 0:
             t, (w, v) = layout.placements[i] @ moved, np.split(jacobians[parent], 2)
-            r, p = t[:3, :3], t[:3, 3:]
-            jacobians[i] = np.concatenate([r.T @ w, r.T @ (v - np.cross(p, w, axis=0))])
+            r, p = t[:3, :3], t[:3, 3]
+            jacobians[i] = np.concatenate([r.T @ w, r.T @ (v - skew_matrix(p) @ w)])
         jacobians[i, :, i] += joint.screw
-        pi, (w, v) = layout.inertia[i], np.split(jacobians[i], 2)
-        h = pi[1:4, None]
-        matrix += w.T @ (rotational_inertia(pi) @ w + np.cross(h, v, axis=0)) + v.T @ (
-            pi[0] * v - np.cross(h, w, axis=0)
-        )
+        matrix += jacobians[i].T @ spatial_inertia(layout.inertia[i]) @ jacobians[i]
     return matrix
 
 

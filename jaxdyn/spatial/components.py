@@ -33,6 +33,11 @@ def module_of(x: Any) -> ModuleType:
     return np if isinstance(x, np.ndarray) else jnp
 
 
+def stacked(like: Any, entries: Sequence[Any]) -> Any:
+    """The entries as an array of NumPy or of JAX, as `like` is; `np.stack` takes five times as long as `np.array`."""
+    return np.array(entries) if isinstance(like, np.ndarray) else jnp.stack(entries)
+
+
 def add(*vectors: Sequence[Component]) -> tuple[Component, ...]:
     """Entrywise sum of tuples of equal length."""
     total = tuple(vectors[0])
@@ -90,6 +95,26 @@ def skew(v: Any, zero: Component = 0) -> Mat:
     return (zero, -z, y, z, zero, -x, -y, x, zero)
 
 
+_GENERATORS = np.array([skew(axis) for axis in np.eye(3)])
+
+
+def skew_matrix(v: A) -> A:
+    """The matrix [v] as an array."""
+    if isinstance(v, np.ndarray):
+        return (v @ _GENERATORS.astype(v.dtype, copy=False)).reshape(3, 3)
+    return jnp.stack(skew(v, jnp.zeros_like(v[0]))).reshape(3, 3)
+
+
+def rotation_of_rpy(cosines: Any, sines: Any) -> Mat:
+    """The rotation Rz(yaw) Ry(pitch) Rx(roll), from the cosines and sines of (roll, pitch, yaw)."""
+    (cr, cp, cy), (sr, sp, sy) = cosines, sines
+    return (
+        *(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
+        *(sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
+        *(-sp, cp * sr, cp * cr),
+    )
+
+
 def skew_times(p: Sequence[Component], m: Mat) -> Mat:
     """Product [p] M, where [p] is the skew-symmetric matrix of p."""
     return transpose(tuple(x for j in range(3) for x in cross(p, m[j::3])))
@@ -139,5 +164,5 @@ def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
 
 def rotation_about(axis: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3 3"]:
     """Rotation exp([axis] angle) about a unit axis, with NumPy."""
-    k = np.cross(np.eye(3), axis)
+    k = skew_matrix(axis)
     return np.eye(3) + (np.sin(angle) * k + 2 * np.sin(angle / 2) ** 2 * (k @ k))

@@ -26,8 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from .components import A, module_of
-from .so3 import skew
+from .components import A, module_of, skew_matrix, stacked, sym_to_mat
 
 MARGIN = 1e-13  # minimum central second moment of mass, relative to the trace of the inertia about the origin
 
@@ -53,7 +52,7 @@ def _minus_square(c: Any) -> Any:
 def _packed(mass: Any, first: Any, tensor: Any) -> Any:
     xx, yy, zz = (tensor[i, i] for i in range(3))
     rest = xx, tensor[0, 1], yy, tensor[0, 2], tensor[1, 2], zz
-    return module_of(tensor).stack([mass, first[0], first[1], first[2], *rest])
+    return stacked(tensor, [mass, first[0], first[1], first[2], *rest])
 
 
 def inertial_parameters_to_com(
@@ -68,7 +67,7 @@ def inertial_parameters_to_com(
 
 def rotational_inertia(pi: Float[A, "10"]) -> Float[A, "3 3"]:
     """The 3x3 inertia tensor [kg m^2] about the frame's origin, with off-diagonal entries such as Ixy = -sum m x y."""
-    return module_of(pi).stack([pi[k] for k in (4, 5, 7, 5, 6, 8, 7, 8, 9)]).reshape(3, 3)
+    return stacked(pi, sym_to_mat(tuple(pi[4 + k] for k in range(6)))).reshape(3, 3)
 
 
 def spatial_inertia(pi: Float[A, "10"]) -> Float[A, "6 6"]:
@@ -76,7 +75,7 @@ def spatial_inertia(pi: Float[A, "10"]) -> Float[A, "6 6"]:
 
     For a twist V = (w, v), the momentum (l, p) is G V, and the kinetic energy is V^T G V / 2.
     """
-    xp, k = module_of(pi), skew(pi[1:4])
+    xp, k = module_of(pi), skew_matrix(pi[1:4])
     return xp.block([[rotational_inertia(pi), k], [k.T, pi[0] * xp.eye(3, dtype=pi.dtype)]])
 
 
@@ -116,7 +115,7 @@ def inertial_parameters_from_pseudo_inertia(
     """Ten inertial parameters of a pseudo-inertia, with I_o = tr(S) eye(3) - S; the inverse of `inertia.pseudo_inertia`."""
     s, h = j[:3, :3], j[:3, 3]
     xx, yy, zz = s[1, 1] + s[2, 2], s[0, 0] + s[2, 2], s[0, 0] + s[1, 1]
-    return module_of(j).stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
+    return stacked(j, [j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
 
 
 def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:

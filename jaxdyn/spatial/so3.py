@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from . import components
-from .components import A, module_of
+from .components import A, module_of, stacked
 
 # pi/2 as a sum of three parts. The first two have 33 bits, so multiplying them by a number of quadrants of up to 2^20 is exact.
 # For larger angles, the error is still less than one unit in the last place of the angle.
@@ -66,8 +66,7 @@ def _polynomial(coefficients: tuple[float, ...], z: Array) -> Array:
 
 def skew(v: Float[A, "3"]) -> Float[A, "3 3"]:
     """Skew-symmetric matrix [v] of a vector, with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
-    xp = module_of(v)
-    return xp.stack(components.skew(v, xp.zeros_like(v[0]))).reshape(3, 3)
+    return components.skew_matrix(v)
 
 
 def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
@@ -153,8 +152,8 @@ def rotation_to_quaternion(rotation: Float[A, "3 3"]) -> Float[A, "4"]:
         [r[0, 2] - r[2, 0], r[0, 1] + r[1, 0], 1 + 2 * d[1] - trace, r[1, 2] + r[2, 1]],
         [r[1, 0] - r[0, 1], r[0, 2] + r[2, 0], r[1, 2] + r[2, 1], 1 + 2 * d[2] - trace],
     ]
-    candidates = xp.stack([xp.stack(row) for row in rows])
-    q = candidates[xp.argmax(xp.stack([trace, d[0], d[1], d[2]]))]
+    candidates = stacked(r, [stacked(r, row) for row in rows])
+    q = candidates[xp.argmax(stacked(r, [trace, d[0], d[1], d[2]]))]
     q = q / xp.sqrt(q @ q)
     return xp.where(q[0] < 0, -q, q)
 
@@ -162,25 +161,19 @@ def rotation_to_quaternion(rotation: Float[A, "3 3"]) -> Float[A, "4"]:
 def quaternion_to_rotation(quaternion: Float[A, "4"]) -> Float[A, "3 3"]:
     """Rotation matrix of a nonzero quaternion (w, x, y, z), which need not have unit length."""
     w, x, y, z = quaternion[0], quaternion[1], quaternion[2], quaternion[3]
-    s, xp = 2 / (quaternion @ quaternion), module_of(quaternion)
+    s = 2 / (quaternion @ quaternion)
     rows = [
         [1 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)],
         [s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)],
         [s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)],
     ]
-    return xp.stack([xp.stack(row) for row in rows])
+    return stacked(quaternion, [stacked(quaternion, row) for row in rows])
 
 
 def rpy_to_rotation(rpy: Float[A, "3"]) -> Float[A, "3 3"]:
     """Rotation R = Rz(yaw) Ry(pitch) Rx(roll) from fixed-axis roll, pitch and yaw [rad], as in URDF's `rpy`."""
     xp = module_of(rpy)
-    (cr, cp, cy), (sr, sp, sy) = xp.cos(rpy), xp.sin(rpy)
-    rows = [
-        [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
-        [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
-        [-sp, cp * sr, cp * cr],
-    ]
-    return xp.stack([xp.stack(row) for row in rows])
+    return stacked(rpy, components.rotation_of_rpy(xp.cos(rpy), xp.sin(rpy))).reshape(3, 3)
 
 
 def rotation_to_rpy(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
