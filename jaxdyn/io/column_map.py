@@ -410,17 +410,15 @@ def with_map(
     kinds = dict(known)
     if columns.kinds.keys() & {"i"}:
         kinds.pop("tau", None)
-    # for each column name: quantity, index among the columns of the quantity, number of these columns
-    changes: dict[str, list[tuple[str, int | None, int]]] = {}
+    uses: dict[str, tuple[str, int, int]] = {}  # quantity, index among its columns, number of these columns
     for kind, keys in columns.kinds.items():
         names = _resolve(table, path, columns, kind, keys, known.get("tau" if kind == "i" else kind), joints)
         for place, name in enumerate(names):
-            changes.setdefault(name, []).append((kind, place if len(names) > 1 else None, len(names)))
+            if name in uses:
+                fault = f"column {name!r} of {path} is used twice, by [{uses[name][0]}] and [{kind}]"
+                raise columns.error(kind, "columns", fault)
+            uses[name] = kind, place, len(names)
         kinds["tau" if "gains" in keys else kind] = names
-    for name, uses in changes.items():
-        if len(uses) > 1:
-            fault = f"column {name!r} of {path} is used twice, by [{uses[0][0]}] and [{uses[1][0]}]"
-            raise columns.error(uses[1][0], "columns", fault)
     for kind in ("t", "q"):
         if kind not in kinds:
             raise LogError(f"{columns.source}: [{kind}] is missing: specify the column of {path} that contains it")
@@ -429,19 +427,17 @@ def with_map(
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         arrays, bad = table.read(wanted)
-        for name in wanted:
-            for kind, place, count in changes.get(name, ()):
-                if arrays[name].dtype.kind == "i":  # dates and times of day
-                    if kind != "t" or set(columns.kinds["t"]) & {"unit", "scale", "sign", "offset"}:
-                        raise columns.error(kind, None, f"column {name!r} of {path} contains times, not numbers")
-                    continue
-                wide = arrays[name].shape[1] if arrays[name].ndim == 2 and count == 1 else count
-                factor, offset = _factors(columns, kind, wide)
-                if place is not None:
-                    factor, offset = factor[place], offset[place]
-                elif wide == 1:
-                    factor, offset = factor[0], offset[0]
-                arrays[name] = factor * arrays[name] + offset
+        for name in filter(uses.__contains__, wanted):
+            kind, place, count = uses[name]
+            if arrays[name].dtype.kind == "i":  # dates and times of day
+                if kind != "t" or set(columns.kinds["t"]) & {"unit", "scale", "sign", "offset"}:
+                    raise columns.error(kind, None, f"column {name!r} of {path} contains times, not numbers")
+                continue
+            wide = arrays[name].shape[1] if arrays[name].ndim == 2 and count == 1 else count
+            factor, offset = _factors(columns, kind, wide)
+            if wide == count:
+                factor, offset = factor[place], offset[place]
+            arrays[name] = factor * arrays[name] + offset
         return arrays, bad
 
     note, place = f"columns as specified in {columns.source}", ("column", "columns")

@@ -292,9 +292,14 @@ def stamp_of(cell: str) -> int | None:
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def begins_with_number(line: str) -> bool:
+def _has_cells(line: str) -> bool:
+    text = line.lstrip()
+    return text != "" and text[0] != "#"
+
+
+def _begins_with_number(line: str, delimiter: str | None) -> bool:
     """True if a line is a row of numbers (or times) instead of names."""
-    cell = _cells(line, _delimiter(line))[0]
+    cell = _cells(line, delimiter)[0]
     return _is_number(cell) or stamp_of(cell) is not None
 
 
@@ -321,16 +326,14 @@ def text_parts(path: pathlib.Path, rows: int) -> Generator[Table]:
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         head: list[str] = []
         for line in file:
-            named = line.strip() and not line.lstrip().startswith("#")
-            if named and begins_with_number(line):
-                body = itertools.chain([line], file)
+            if _has_cells(line):
                 break
             head.append(line)
-            if named:
-                body = file
-                break
         else:
             raise LogError(f"{path}: the file contains no data")
+        numbers = _begins_with_number(line, _delimiter(line))
+        head += [] if numbers else [line]
+        body = itertools.chain([line] if numbers else [], file)
         while lines := list(itertools.islice(body, rows)):
             yield text_table(path, "".join([*head, *lines]))
 
@@ -338,21 +341,17 @@ def text_parts(path: pathlib.Path, rows: int) -> Generator[Table]:
 def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Table:
     """Create a table from the text of a file, or from part of the text preceded by the header lines of the file."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    filled = [
-        k
-        for k, line in enumerate(lines)
-        if k >= form.skip_lines and line and not line.isspace() and not line.lstrip().startswith("#")
-    ]
+    filled = [k for k, line in enumerate(lines) if k >= form.skip_lines and _has_cells(line)]
     if not filled:
         raise LogError(f"{path}: the file contains no data")
     notes: tuple[str, ...] = ()
     first = filled[0]
     blank = form.separator is not None and form.separator.isspace() and form.separator != "\t"
     delimiter = _delimiter(lines[first]) if form.separator is None else None if blank else form.separator
-    header = form.header if form.header is not None else not begins_with_number(lines[first])
+    header = form.header if form.header is not None else not _begins_with_number(lines[first], _delimiter(lines[first]))
     if not header:
         names = [f"column {k + 1}" for k in range(len(_cells(lines[first].strip(), delimiter)))]
-    elif _is_number(start := _cells(lines[first], delimiter)[0]) or stamp_of(start) is not None:
+    elif _begins_with_number(lines[first], delimiter):
         comments = [k for k in range(first) if lines[k].lstrip().startswith("#")]
         comment = lines[comments[-1]].lstrip().lstrip("#") if comments else ""
         names = _cells(comment.strip(), delimiter)
