@@ -100,7 +100,7 @@ def test_a_natural_step_is_the_geodesic(dt):
 
 
 @pytest.mark.ci
-def test_the_product_with_the_regressor_without_the_regressor():
+def test_the_product_needs_no_regressor_and_equals_that_with_it():
     chain = random_chain(4, 2)
     q, v, a = random_state(4, 1)
     v_ref, _, s = random_state(4, 2)
@@ -114,7 +114,7 @@ def test_the_product_with_the_regressor_without_the_regressor():
 
 
 @pytest.mark.nightly
-def test_the_product_on_a_mechanism_in_batches_and_its_derivative():
+def test_the_product_works_on_mechanisms_in_batches_and_has_derivatives():
     chain = random_mechanism(1)
     q, v, a = mechanism_state(chain, 1)
     _, v_ref, s = mechanism_state(chain, 2)
@@ -344,7 +344,7 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     np.testing.assert_array_equal(last.inertia[0], model.inertia[0])
 
 
-def test_laws_of_the_drives_in_numpy():
+def test_laws_of_the_drives_equal_their_formulas_in_numpy():
     """Gradients of every term, rates, and steps that are bounded and stay in their range; offsets may change their sign."""
     chain, rng = random_chain(3, 4), np.random.default_rng(4)
     law = jaxdyn.control.DriveAdaptation(

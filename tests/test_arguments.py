@@ -66,7 +66,7 @@ def wrong(shape, chain):
 
 @pytest.mark.parametrize("chain", [ARM, FLOATING], ids=["arm", "floating"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_wrong_shapes(name, chain, annotations_unchecked):
+def test_wrong_shapes_are_refused_by_every_function(name, chain, annotations_unchecked):
     function, forms = FUNCTIONS[name]
     sizes = {"n": chain.n, "nq": chain.nq, "nv": chain.nv}
     shape_of = lambda form: tuple(int(axis) if axis.isdigit() else sizes[axis] for axis in form)

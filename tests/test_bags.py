@@ -259,7 +259,7 @@ def test_a_damaged_index_of_a_bag_is_reported(tmp_path):
     assert f"{folder}: the bag's index is damaged: ['a', 'b'] is not a topic" in complaint(folder, NAMES)
 
 
-def test_a_message_that_was_received_at_no_time(tmp_path):
+def test_a_message_without_time_of_receipt_is_refused(tmp_path):
     folder = write_bag(tmp_path / "run", messages(), "ros2")
     (file,) = folder.glob("*.db3")
     with contextlib.closing(sqlite3.connect(file)) as base, base:

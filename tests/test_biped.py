@@ -130,7 +130,7 @@ def test_the_two_forms_are_the_same_robot():
 
 
 @pytest.mark.parametrize("name", ["fixed", *(pytest.param(x, marks=pytest.mark.ci) for x in ("floating", "mechanism"))])
-def test_reaction_and_zero_moment_point_by_the_sums_over_links(name):
+def test_reaction_and_zero_moment_point_equal_sums_over_links(name):
     chain, (q, v, a) = {
         "fixed": lambda: (FIXED, state()),
         "floating": lambda: (FLOATING, floating_state(*state())),
@@ -201,7 +201,7 @@ def test_at_rest_the_ground_carries_the_weight_below_the_centre_of_mass():
         assert relative(jaxdyn.mechanisms.zero_moment_point(wrench, 0.3), centre[:2]) < 1e-12
 
 
-def test_height_of_the_zero_moment_point():
+def test_moments_vanish_at_the_zero_moment_point_of_any_height():
     rng = np.random.default_rng(1)
     wrench, height = jnp.asarray(rng.normal(size=6)), 0.4
     point = np.append(jaxdyn.mechanisms.zero_moment_point(wrench, height), height)

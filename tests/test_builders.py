@@ -87,7 +87,7 @@ def test_from_screws_agrees_with_modern_robotics_to_rounding(documented):
     assert relative(compiled.frame_pose(documented, q), mr.FKinSpace(TIP, SCREWS.T, Q)) < 1e-12
 
 
-def test_from_screws_revolute_prismatic_and_helical_pose_of_the_book():
+def test_from_screws_gives_the_pose_of_the_book_for_all_kinds_of_joints():
     """FKinSpace's printed example: a revolute, a prismatic and a helical joint (pitch 0.1 m/rad)."""
     home = np.array([[-1, 0, 0, 0], [0, 1, 0, 6], [0, 0, -1, 2], [0, 0, 0, 1]])
     screws = [[0, 0, 1, 4, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, -1, -6, 0, -0.1]]

@@ -87,7 +87,7 @@ def test_velocity_and_gravity_terms_equal_those_of_the_textbook_by_loops(routes)
         assert relative(got["bias_force"][k], x.coriolis_force + x.gravity_force) < 1e-12
 
 
-def test_torques_with_and_without_a_wrench_by_the_tip(routes):
+def test_torques_equal_those_of_the_textbook_by_loops(routes):
     (_, qdd, wrench), got, exact = routes
     for k, x in enumerate(exact):
         free = x.mass_matrix @ qdd[k] + x.coriolis_force + x.gravity_force
@@ -98,7 +98,7 @@ def test_torques_with_and_without_a_wrench_by_the_tip(routes):
         assert relative(got["bias_tip"][k], x.coriolis_force + x.gravity_force + load) < 1e-12
 
 
-def test_forward_dynamics_under_a_wrench_by_the_tip(routes):
+def test_forward_dynamics_equal_those_of_the_textbook_by_loops(routes):
     (_, qdd, wrench), got, exact = routes
     for k, x in enumerate(exact):
         accelerations = qdd[k] - np.linalg.solve(x.mass_matrix, x.jacobian.T @ wrench[k])

@@ -77,7 +77,7 @@ def test_a_map_with_every_entry_reads_a_foreign_log(write):
     assert "q with unit ['deg', 'rev'], sign [1, -1], offset [0.0, 1.5]" in note and "gains [2.0, -4.0]" in note
 
 
-def test_without_a_header_and_as_a_mapping(write):
+def test_a_map_can_be_a_mapping_and_read_logs_without_header(write):
     path, _ = write(header=None)
     content = {
         "separator": ";",
@@ -250,7 +250,7 @@ def test_columns_can_be_given_by_their_numbers(tmp_path):
         read_log(tmp_path / "0.csv", 1, columns={**numbers, "q": {"column": "A"}})
 
 
-def test_time_in_two_columns_without_a_header(tmp_path):
+def test_time_can_be_in_two_columns_without_a_header(tmp_path):
     """As `ros2 topic echo --csv` writes it: seconds, nanoseconds, frame, names, positions, velocities, efforts."""
     start = 1_695_196_914_311_943_424
     stamps = [start + round(1e9 * t) for t in T]

@@ -126,7 +126,7 @@ def test_lists_of_numbers_are_states():
 
 
 @pytest.mark.ci
-def test_targets_and_guesses_of_inverse_kinematics_vary():
+def test_new_targets_and_guesses_of_inverse_kinematics_compile_nothing():
     arm, q = random_chain(2), jnp.asarray([0.3, -0.4])
     targets = [jaxdyn.frame_pose(arm, x) for x in (q, 0.9 * q)]
     found = jaxdyn.inverse_kinematics(arm, targets[0], guess=q, starts=2)

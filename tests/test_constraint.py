@@ -374,7 +374,7 @@ def energy_change(chain, constraint, q, qd, dt, chunks):
 
 
 @pytest.mark.ci
-def test_no_drift_over_ten_seconds_and_energy_to_the_order():
+def test_constraints_do_not_drift_and_energy_is_kept_to_the_order():
     chain, constraint, q, qd, _ = closed_five_bar()
     change, drift = energy_change(chain, constraint, q, qd, 1e-3, 100)
     assert drift < 1e-12 and change < 0.1  # ten seconds at 1 kHz; the bar is 1e-6 m
@@ -484,7 +484,7 @@ def test_drifting_constraints_are_pulled_together():
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_centres_of_mass_of_the_linkages(name):
+def test_centres_of_mass_of_the_linkages_are_those_of_their_docstrings(name):
     """By the docstrings, from the potential energy's gradient with respect to each mass."""
     build, sizes, _, angles = SYSTEMS[name]
     chain, _ = build(**BODIES, **sizes)

@@ -85,7 +85,7 @@ def test_the_wrench_is_the_one_of_the_motion():
     assert_allclose(of_torques, expected, rtol=1e-9, atol=1e-8)
 
 
-def test_the_wrench_in_a_turned_sole_by_the_sum_over_links():
+def test_the_wrench_in_a_turned_sole_equals_the_sum_over_links():
     """In the axes of a moving frame; the force is the mass times the acceleration of the centre of mass less gravity."""
     rng = np.random.default_rng(6)
     q, v, a = (jnp.asarray(rng.normal(size=10)) * scale for scale in (0.3, 1.0, 2.0))

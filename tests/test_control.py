@@ -149,7 +149,7 @@ def test_pd_with_gravity_brings_a_panda_to_its_goal():
 
 
 @pytest.mark.nightly
-def test_computed_torque_on_a_panda_of_other_masses():
+def test_integral_action_reaches_the_goal_on_a_panda_of_other_masses():
     """It settles where M_hat Kp e = g - g_hat, and at the goal with integral action."""
     model = jaxdyn.robots.panda()
     truth = disturbed(model, 2)
@@ -321,7 +321,7 @@ def test_a_controller_is_sampled_and_its_torque_held(monkeypatch):
         np.testing.assert_allclose(motion.tau, [0 * v, rows[1][4], rows[3][4]], rtol=1e-12)
 
 
-def test_errors_of_ball_joints_and_their_rates():
+def test_errors_of_ball_joints_have_the_rates_of_their_differences():
     """d/dt difference(q, q_d) by differences while both turn; an integral of errors within its limit."""
     chain, h = random_mechanism(3, free=False, coupled=False), 1e-3
     (q, v, _), (q_d, v_d, _) = (mechanism_state(chain, k) for k in (1, 2))

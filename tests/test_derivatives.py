@@ -76,7 +76,7 @@ def test_forward_dynamics_derivatives_equal_automatic_differentiation_of_articul
 
 
 @pytest.mark.ci
-def test_forward_dynamics_derivatives_of_a_coupled_robot():
+def test_forward_dynamics_derivatives_of_a_coupled_robot_equal_differences():
     chain, (q, qd, tau), _ = problem("free and coupled")
     closed = jax.jit(jaxdyn.forward_dynamics_derivatives)(chain, q, qd, tau)
     h = 1e-5
@@ -168,7 +168,7 @@ def test_the_inverse_of_the_mass_matrix_inverts_it(n):
 
 
 @pytest.mark.ci
-def test_derivative_of_the_inverse_of_the_mass_matrix():
+def test_the_derivative_of_the_inverse_of_the_mass_matrix_equals_differences():
     chain = random_chain(3)
     q, direction, _ = random_state(3)
     _, change = once(lambda q, d: jax.jvp(lambda x: jaxdyn.mass_matrix_inverse(chain, x), (q,), (d,)))(q, direction)
@@ -178,7 +178,7 @@ def test_derivative_of_the_inverse_of_the_mass_matrix():
 
 
 @pytest.mark.parametrize("n", [1, 4, 10, 30])
-def test_inverse_of_a_positive_matrix_of_any_size(n):
+def test_positive_matrices_of_any_size_are_inverted(n):
     """By elimination, and by Cholesky factors beyond."""
     roots = np.random.default_rng(n).normal(size=(3, n, n))
     matrices = roots @ roots.transpose(0, 2, 1) + np.eye(n)

@@ -62,7 +62,7 @@ def state(n, seed=1):
 
 
 @pytest.mark.ci
-def test_coupled_and_geared_robot_by_hand_and_by_power():
+def test_a_coupled_and_geared_robot_has_the_torques_by_hand_and_by_power():
     """S^T (M + R^T J R) S, S^T tau, friction at motors and joints; power balance; FD inverts ID."""
     plain, chain, (y, yd, ydd) = random_chain(N, 3), driven(), state(N)
     x = jax.tree.map(np.asarray, terms(chain, y, yd, ydd))
@@ -104,7 +104,7 @@ def test_a_coupling_of_coupled_joints_is_the_product_of_both():
     assert chain.nv == 1 and chain.topology.coordinate_names is None
 
 
-def test_more_and_fewer_motors_than_coordinates():
+def test_there_may_be_more_or_fewer_motors_than_coordinates():
     chain, tau = random_chain(N, 3), jnp.asarray([1.0, -2.0, 3.0])
     many = jaxdyn.with_transmission(chain, matrix=np.vstack([RATIOS, [1, 2, 3]]))
     torques = jaxdyn.mechanisms.motor_torques(many, tau)
@@ -238,7 +238,7 @@ def test_geared_link_is_the_example_with_power_balance():
 
 
 @pytest.mark.ci
-def test_gradient_with_respect_to_the_gear_ratio():
+def test_the_gear_ratio_can_be_differentiated():
     chain, (q, qd, tau) = textbook.geared_link(motor_damping=1e-3), state(1)
 
     def accelerations(ratio):

@@ -29,7 +29,7 @@ def state(n=N, seed=2):
     return [jnp.asarray(x) for x in rng.normal(size=(5, n)) * np.array([[1], [1], [1], [1], [0.1]])]
 
 
-def test_energy_of_the_springs_and_rotors():
+def test_the_elastic_energy_contains_springs_and_rotors():
     """By hand, and its slope along the rotors, which is the springs' torque."""
     chain, elastic = arm(), drives(arm())
     q, theta, qd, thetad, _ = state()
@@ -98,7 +98,7 @@ def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
 
 
 @pytest.mark.ci
-def test_elastic_joint_of_a_robot_with_a_spherical_joint_and_coupled_joints():
+def test_robots_with_spherical_and_coupled_joints_can_have_elastic_joints():
     ball = jaxdyn.make_chain(
         rotation=np.tile(np.eye(3), (5, 1, 1)),
         translation=[[0, 0, 0], [0, 0, 0], [0, 0, 0], [0.3, 0, 0], [0, 0.4, 0]],
@@ -270,7 +270,7 @@ def test_elastic_joints_do_not_ride_on_a_transmission():
         drives(jaxdyn.with_transmission(arm(), gear_ratio=2.0))
 
 
-def test_a_pendulum_on_a_spring_both_ways():
+def test_both_forms_of_a_pendulum_on_a_spring_agree():
     """Springs, rotors and the rotors' motion of one link in closed form."""
     mass, lc, inertia, gravity = 1.5, 0.4, 0.5, 9.7
     link = textbook.single_link(mass=mass, com_distance=lc, link_inertia=inertia, gravity=gravity, link_damping=0.3)

@@ -156,7 +156,7 @@ def test_light_links_at_the_end_of_a_heavy_arm():
 
 @pytest.mark.ci
 @pytest.mark.parametrize("distance", [0.0, 1000.0])
-def test_light_links_far_from_where_the_robot_branches(distance):
+def test_light_links_far_from_a_branching_are_accurate(distance):
     """Links of 20 g at 1 m from the body: their pivot, the body, costs a factor of five over that of an arm's fingers."""
     text = f'<robot name="r">{link("body", *BODY)}'
     for k, side in enumerate(("0 0.1 0", "0 -0.1 0")):

@@ -55,7 +55,7 @@ def test_quaternions_couplings_and_rotors_are_generated():
     check(symbolic.generate(chain).lambdify("numpy"), chain, state, 1e-11)
 
 
-def test_all_kinds_of_joints_in_batches_and_in_jax():
+def test_generated_functions_work_for_all_joints_in_batches_and_in_jax():
     chain, state = random_chain(4, 3), random_state(4, 3)
     made = symbolic.generate(chain)
     f = made.lambdify("numpy")

@@ -291,7 +291,7 @@ def test_derivatives_at_a_solution_that_is_known():
         assert_allclose(derivatives, expected, rtol=2e-5, atol=1e-5)
 
 
-def test_the_merit_of_a_point_and_the_residual_of_its_products():
+def test_residuals_and_merits_equal_their_definitions():
     """f - mu (sum of the logarithms of slacks and distances); the largest |multiplier x distance - mu|."""
     program = DenseProgram(jnp.sum, jnp.sin, jnp.sin)
     bounds = bounds_of(program, array(-INF, 0.0, 1.0), array(3.0, INF, 5.0), (2,))

@@ -218,7 +218,7 @@ def test_the_example_of_the_book_is_solved():
 
 
 @pytest.mark.ci
-def test_parts_of_the_error_and_single_precision():
+def test_weights_select_parts_of_the_error_also_in_single_precision():
     targets = reachable(PANDA, 16, seed=3)[1]
     position = once(
         jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, "panda_link6", weights=(0, 0, 0, 1, 1, 1), starts=8))
@@ -275,7 +275,7 @@ def test_the_derivative_is_that_of_the_problem_solved_again():
 
 
 @pytest.mark.nightly
-def test_ten_thousand_poses_of_a_panda():
+def test_ten_thousand_poses_of_a_panda_are_reached():
     _, targets = reachable(PANDA, 10_000, seed=42)
     many = jax.jit(lambda t: jax.lax.map(functools.partial(jaxdyn.inverse_kinematics, PANDA), t, batch_size=250))
     found = many(targets)

@@ -157,7 +157,7 @@ def test_columns_are_known_by_their_aliases(write, names):
     assert log.notes == ()
 
 
-def test_columns_in_any_order_others_ignored_and_numbers_from_zero(write):
+def test_columns_may_be_in_any_order_and_others_are_ignored(write):
     order = [4, 0, 6, 2, 5, 1, 3]
     names = ["t", "q0", "q1", "qd0", "qd1", "tau0", "tau1"]
     cells = [[row[k] for k in order] + ["running"] for row in rows_of(table())]
@@ -757,7 +757,7 @@ def test_columns_called_by_the_names_of_joints_are_found(write, form, words):
     assert "docs/logs.md" in complaint(path, 2)
 
 
-def test_mistakes_in_columns_called_by_joint(write):
+def test_mistakes_in_columns_called_by_joint_are_named(write):
     header = ["t", "elbow/pos", "arm/pos", "elbow/vel", "arm/vel", "elbow/effort", "arm/effort"]
     joints = ("elbow", "arm")
     same(read_log(write(rows_of(table()), header), joints))
@@ -772,7 +772,7 @@ def test_mistakes_in_columns_called_by_joint(write):
     )
 
 
-def test_numbered_joints_that_the_robot_lacks(write):
+def test_numbered_joints_that_the_robot_lacks_are_refused(write):
     path = write(rows_of(table()))
     text = complaint(path, ["elbow"])
     assert "the log has 2 joints, but the robot has 1" in text and "in a column map (docs/logs.md)" in text

@@ -86,7 +86,7 @@ def test_kernels_give_what_plain_programs_give(name, monkeypatch):
 
 
 @pytest.mark.ci
-def test_batches_of_batches():
+def test_batches_of_batches_equal_flat_batches():
     x = states(12).reshape(3, 3, 4, 3)
     f = lambda q, qd, qdd: jaxdyn.inverse_dynamics(CHAIN, q, qd, qdd)
     nested = jax.jit(jax.vmap(jax.vmap(f)))(*x)
@@ -132,7 +132,7 @@ def test_states_that_differ_in_one_argument_alone():
 
 
 @pytest.mark.ci
-def test_robots_of_all_kinds_in_a_batch():
+def test_robots_of_all_kinds_work_in_a_batch():
     for chain in (random_mechanism(3), random_mechanism(4, free=False)):
         keys = jax.random.split(jax.random.key(0), 70)
         q = jax.vmap(lambda key, chain=chain: jaxdyn.random_configuration(chain, key))(keys)
@@ -145,7 +145,7 @@ def test_robots_of_all_kinds_in_a_batch():
 
 
 @pytest.mark.nightly
-def test_second_derivatives_of_a_batch_through_a_loop():
+def test_second_derivatives_of_a_batch_pass_through_a_loop():
     """Values that are one for all directions, with tangents that are not: forward over reverse."""
     q, qd, _ = random_state(3)
 
@@ -160,7 +160,7 @@ def test_second_derivatives_of_a_batch_through_a_loop():
     assert relative((gradient(taus + step) - gradient(taus - step)) / 2e-5, hessian[:, :, 0, 1]) < 1e-7
 
 
-def test_named_arguments():
+def test_arguments_may_be_named():
     q, qd, qdd = random_state(3)
     assert (
         relative(jaxdyn.inverse_dynamics(chain=CHAIN, qdd=qdd, q=q, qd=qd), jaxdyn.inverse_dynamics(CHAIN, q, qd, qdd))

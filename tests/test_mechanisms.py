@@ -466,7 +466,7 @@ def test_wrong_mechanisms_are_refused():
         jaxdyn.model.normalise_configuration(chain, jnp.zeros(chain.nq))
 
 
-def test_rates_of_quaternion_joints_in_exponential_coordinates():
+def test_rates_of_quaternion_joints_follow_from_products_of_exponentials():
     """A(x) with A dx/dt = v of the links' joints, from the product of their exponentials alone: dA/dt v = g(v) at x = 0."""
     chain = random_mechanism(2, coupled=False)
     v = jnp.asarray(np.random.default_rng(3).normal(size=chain.nv))
@@ -508,7 +508,7 @@ def of_the_ball(chain, q, v, a, v_ref):
 
 
 @pytest.mark.ci
-def test_a_ball_joint_by_its_torques_at_other_states():
+def test_slopes_and_coriolis_matrix_of_a_ball_joint_equal_differences_of_torques():
     """Torques are quadratic in v and linear in a: slopes and C from differences of them."""
     rng, n = np.random.default_rng(6), 4
     rotation, translation, inertia = random_links(n, [(0, 3)], rng)

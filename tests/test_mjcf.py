@@ -407,7 +407,7 @@ def test_without_mujoco_the_message_names_the_extra(monkeypatch):
         jaxdyn.io.loads(model_with())
 
 
-def test_accelerations_of_a_free_joint_in_both_layouts():
+def test_accelerations_of_a_free_joint_are_converted_between_layouts():
     """MuJoCo's are of the velocity in the world: R (dv/dt + w x v), then dw/dt in the body."""
     chain = random_mechanism(2, coupled=False)
     q, v, a = mechanism_state(chain, 3)

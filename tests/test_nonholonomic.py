@@ -60,7 +60,7 @@ def test_two_particles_on_a_wire_have_the_force_of_the_book():
     assert abs(force @ displacements[:, 0]) < 1e-11  # which does no virtual work
 
 
-def test_generalised_forces_of_a_pendulum_made_of_a_particle():
+def test_a_pendulum_made_of_a_particle_has_the_generalised_forces_of_the_book():
     """psi = f . dr/dq, and m l^2 qdd = psi for a particle on a rod (q from hanging, in the x-z plane)."""
     m, length, g = 0.8, 0.6, 9.7
     place = lambda q: jnp.stack([length * jnp.sin(q), 0 * q, -length * jnp.cos(q)])
@@ -143,7 +143,7 @@ def test_a_coin_rolls_in_circles():
     np.testing.assert_array_equal(moved, start[0])
 
 
-def test_both_examples_by_hand_in_one_state():
+def test_both_nonholonomic_examples_have_the_accelerations_by_hand():
     """At heading h the edge lets through what lies along it; the coin rolls R sd along its heading."""
     slope, w, g, m, h = 0.4, 1.5, 9.7, 1.3, 0.6
     chain, edge = nonholonomic.knife_edge(mass=m, inertia=0.2, slope=slope, gravity=g)

@@ -191,7 +191,7 @@ def test_the_shortest_duration_is_the_first_that_holds_all_limits(monkeypatch):
     assert seen == {True, False}
 
 
-def test_a_timed_path_at_times_of_one_s_own():
+def test_a_timed_path_can_be_sampled_at_any_times():
     """Constant s'' in each interval, so that s(t) is a parabola; at rest at the ends before and after."""
     path = lambda s: jnp.stack([s**3, jnp.sin(2 * s)])
     s, push = np.array([0, 0.2, 0.7, 1.0]), np.array([2.0, -0.6, -1.1])
@@ -354,7 +354,7 @@ def test_bad_input_says_what_is_wrong():
 
 
 @pytest.mark.ci
-def test_a_switch_by_integration_in_the_phase_plane():
+def test_the_switch_equals_that_of_integration_in_the_phase_plane():
     """A straight path with one switch: the two extremal curves integrated with scipy, and where they meet (Bobrow 1985)."""
     start, goal = jnp.array([0.2, 0.4]), jnp.array([1.0, -0.3])
     path = jaxdyn.trajectory.straight_path(start, goal)

@@ -244,7 +244,7 @@ def test_what_the_augmented_lagrangian_adds_is_what_its_multipliers_say():
     assert float(largest(0.3).weight) == 30 and float(largest(0.2).weight) == 3
 
 
-def test_violations_and_their_products_with_multipliers():
+def test_violations_and_their_products_with_multipliers_equal_their_definitions():
     none, end = jnp.zeros((4, 0)), jnp.array([0.1, -0.3, -0.4, 0.2])  # two equalities, two inequalities
     penalty = Penalty((none, jnp.array([0.0, 0.0, 2.5, 0.0])), jnp.asarray(5.0), none)
     off = violation(Values(none, end, (0, 2)), penalty)

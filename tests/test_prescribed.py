@@ -51,7 +51,7 @@ def test_torques_of_a_moving_base_are_those_of_the_recursion():
 
 
 @pytest.mark.ci
-def test_a_base_at_rest_and_one_that_floats():
+def test_bases_that_rest_or_float_are_special_cases():
     """At rest nothing changes; a robot whose free joint has the motion of the base needs the same torques."""
     chain = textbook.biped(floating=True)
     q, v, a = mechanism_state(chain, 1)
@@ -111,7 +111,7 @@ def on_a_turntable(t, x):
 
 @pytest.mark.parametrize(("path", "by_hand"), [(lifted, on_a_lift), (turned, on_a_turntable)])
 @pytest.mark.ci
-def test_pendulums_on_a_lift_and_on_a_turntable(path, by_hand):
+def test_pendulums_on_a_lift_and_a_turntable_have_the_equations_by_hand(path, by_hand):
     """l qdd = -(g + ydd) sin q; and qdd = W(t)^2 sin q cos q - g sin q / l, W the speed about the vertical."""
     chain, start = bob(), jnp.asarray([0.8])
     q, qd = once(
@@ -152,7 +152,7 @@ def test_prescribed_joints_move_as_told_and_the_others_by_their_torques():
 
 
 @pytest.mark.ci
-def test_a_cart_with_a_prescribed_motion():
+def test_a_cart_with_a_prescribed_motion_has_the_equations_by_hand():
     """The lift as a joint: `with_moving_base_point` and hybrid dynamics, the route without a moving frame."""
     chain = mechanisms.with_moving_base_point(bob())
     names = ("base_x", "base_y", "base_z")

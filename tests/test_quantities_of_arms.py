@@ -286,7 +286,7 @@ def test_inertia_at_a_frame_of_few_joints_needs_damping():
         jaxdyn.dynamics.operational_space_inertia(random_chain(3), jnp.zeros(3))
 
 
-def test_bounds_of_a_mass_matrix_known_everywhere(monkeypatch):
+def test_bounds_of_a_mass_matrix_known_everywhere_are_found(monkeypatch):
     """The search alone, on eigenvalues 3 + (q1 - 0.4)^2 - q2 / 4 and 1 + q2^2 / 10 in turned axes."""
     turn = jnp.asarray([[0.8, -0.6], [0.6, 0.8]])
     values = lambda q: jnp.stack([3 + (q[0] - 0.4) ** 2 - q[1] / 4, 1 + q[1] ** 2 / 10])
@@ -318,7 +318,7 @@ def test_coordinates_of_a_coupled_robot_are_searched_within_one():
     np.testing.assert_array_equal(mass_matrix_bounds._range(coupled), [[-1, -1], [1, 1]])
 
 
-def test_pseudo_inverses_and_their_derivatives_at_constant_rank():
+def test_pseudo_inverses_have_derivatives_at_constant_rank():
     """Of a symmetric matrix and of any other, along changes that keep the rank, by central differences."""
     rng, h = np.random.default_rng(2), 1e-5
     root, slope = rng.normal(size=(2, 5, 3))

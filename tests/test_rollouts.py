@@ -425,7 +425,7 @@ def test_adaptive_rollouts_refuse_wrong_times_and_torques(monkeypatch):
 
 
 @pytest.mark.nightly
-def test_a_fleet_of_robots_with_parameters_of_their_own():
+def test_robots_of_a_fleet_have_parameters_of_their_own():
     """vmap over a chain whose leaves have one more axis: each robot moves as it does alone."""
     nominal = textbook.pendulum(2, damping=0.1)
     scales, start = jnp.array([0.8, 1.0, 1.3]), jnp.array([0.5, -0.2])

@@ -732,7 +732,7 @@ def test_iterations_end_where_they_converge_and_otherwise_by_the_first_reason(an
     assert ends(**heavy | {"violated": 1e-7, "gaps": 1.0, "damping": 1.0}, fine=True) == ""
 
 
-def test_residuals_and_multipliers_of_torques_at_their_limits(annotations_unchecked):
+def test_slopes_through_a_limit_are_multipliers_and_no_residuals(annotations_unchecked):
     """A slope that pushes a torque through its limit is none of the iterate's, but the limit's multiplier."""
     policy = SimpleNamespace(
         slope=jnp.array([[-3.0, 0.25], [0.5, -2.0]]), free=jnp.array([[False, True], [True, False]]), adjoint=1, gains=2
@@ -793,7 +793,7 @@ def test_penalties_grow_where_constraints_stay_violated():
     assert float(heaviest.weight) == 1e8
 
 
-def test_products_of_long_rows_with_lanes():
+def test_products_of_long_rows_equal_those_of_einsum():
     rng = np.random.default_rng(11)
     for k in (3, 30, 70):
         a, b, x = rng.normal(size=(2, k, 4)), rng.normal(size=(k, 3, 4)), rng.normal(size=(k, 4))

@@ -75,7 +75,7 @@ ELBOW = textbook.planar_elbow(), jnp.asarray([0.5, 0.5])
 READY = jnp.asarray([0, -np.pi / 4, 0, -3 * np.pi / 4, 0, np.pi / 2, np.pi / 4])
 
 
-def test_energy_of_a_free_elbow_after_ten_seconds_of_a_thousand_evaluations_each():
+def test_energy_drifts_of_the_methods_are_those_of_the_documentation():
     """A tenth of the horizon of docs/rollouts.md: there -1.7, +1.6 and -1.5e-4 J."""
     assert -2.3 < energy_gained(*ELBOW, 1e-3, 10, "semi_implicit_euler") < -1.2
     assert 1.4 < energy_gained(*ELBOW, 1e-3, 10, "explicit_euler") < 2.2
@@ -92,7 +92,7 @@ def test_energy_of_a_free_elbow_after_ten_seconds_of_a_thousand_evaluations_each
         ("rk4", 1e-3, -5e-6, -5e-7),
     ],
 )
-def test_energy_of_a_free_elbow_after_a_hundred_seconds(method, dt, least, most):
+def test_the_energy_of_a_free_elbow_after_a_hundred_seconds_is_that_of_the_documentation(method, dt, least, most):
     """The table of docs/rollouts.md."""
     assert least < energy_gained(*ELBOW, dt, 100, method) < most
 

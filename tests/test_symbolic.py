@@ -236,7 +236,7 @@ def test_any_leaf_may_be_an_expression():
 
 
 @pytest.mark.ci
-def test_geared_rotors_coupled_coordinates_and_a_tilted_base():
+def test_rotors_couplings_and_a_tilted_base_are_derived():
     """The remotely driven elbow of Spong, Hutchinson & Vidyasagar: absolute angles, on a wall, with motors behind gears."""
     chain, given = numerical("planar_elbow")[0], dict(symbolic.textbook_leaves("planar_elbow"))
     r, j = sympy.symbols("r j", positive=True)

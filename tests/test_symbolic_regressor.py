@@ -155,7 +155,7 @@ def test_the_regressor_of_the_elbow_is_that_of_the_book():
     assert f.Y(jnp.ones(2), jnp.ones(2), jnp.ones(2), g=9.81).shape == (2, 5)
 
 
-def test_coriolis_and_centrifugal_terms_of_both_elbows():
+def test_only_the_elbow_with_relative_angles_has_coriolis_terms():
     """A belt takes the Coriolis force away and leaves the centrifugal ones (sec. 6.4)."""
     m2, l1, lc2 = sympy.symbols("m2 l1 lc2", positive=True)
     k = m2 * l1 * lc2

@@ -340,7 +340,7 @@ def test_transcriptions_start_from_a_polynomial_or_the_guess():
     assert seen[0, -1] == 1.6
 
 
-def test_limits_of_torques_and_states_as_rows_and_bounds():
+def test_limits_of_torques_and_states_become_rows_or_bounds():
     """Torques that are limited, free or given; a limit that is traced is one of all torques; the narrower bound counts."""
     limits = jnp.array([[-3.0, 5.0], [2.0, 2.0], [-jnp.inf, 4.0], [-jnp.inf, jnp.inf]])
     still = jnp.zeros(4)

@@ -501,7 +501,7 @@ def test_more_than_slightly_wrong_is_refused():
         loads(text)
 
 
-def test_blank_lines_above_the_declaration():
+def test_blank_lines_above_the_declaration_are_accepted():
     head = '\n\n <?xml version="1.0"?>\n'
     for text in (head + robot(), (head + robot()).encode()):
         assert loads(text).joint_names == ("j",)
@@ -509,7 +509,7 @@ def test_blank_lines_above_the_declaration():
         loads(head + robot(kind="hinge"))
 
 
-def test_the_good_one_among_the_bad():
+def test_the_robot_that_the_bad_files_spoil_is_read():
     assert loads(robot()).joint_names == ("j",)
 
 
@@ -745,7 +745,7 @@ def test_a_limit_beyond_any_robots_is_none():
     assert limits.velocity[1] == np.inf and limits.effort[1] == 9.0
 
 
-def test_versions_1_1_and_1_2():
+def test_versions_1_1_and_1_2_are_read():
     recent = lambda version, text: text.replace('<robot name="r">', f'<robot name="r" version="{version}">')
     turn = robot('<origin xyz="1 2 3" {}/>')
     turned = loads(recent("1.1", turn.format('quat_xyzw="0.6 0 0 1.6"')))  # not of unit length

@@ -44,7 +44,7 @@ def test_parts_add_up(make):
 @pytest.mark.parametrize(
     "make", [lambda: random_chain(4, 5), pytest.param(lambda: random_mechanism(3), marks=pytest.mark.ci)]
 )
-def test_decomposition(make):
+def test_the_decomposition_adds_up_to_mass_and_coriolis_matrix(make):
     """M and c by rotation and translation; each part keeps the skew symmetry by itself."""
     chain = make()
     q, v, _ = mechanism_state(chain, 1)
@@ -77,7 +77,7 @@ def test_decomposition(make):
         assert np.abs(n + n.T).max() < 1e-11 * np.abs(rate).max()
 
 
-def test_decomposition_of_the_rrp_arm_by_hand():
+def test_the_decomposition_of_the_rrp_arm_equals_that_by_hand():
     """D_w is that of the inertias i1, i2, D_v that of the masses (Shih et al. 2012, example 1)."""
     m1, m2, lc1, i1, i2 = 1.3, 0.6, 0.35, 0.04, 0.01
     chain = textbook.spherical_rrp(m1=m1, m2=m2, lc1=lc1, i1=i1, i2=i2)
@@ -91,7 +91,7 @@ def test_decomposition_of_the_rrp_arm_by_hand():
     np.testing.assert_allclose(got.rotational_coriolis_matrix, spin, atol=1e-14)
 
 
-def test_identities_of_skew_matrices():
+def test_skew_matrices_satisfy_their_identities():
     """[a]b = a x b = -[b]a, [a][b] = b a^T - (a . b) 1, [R a] = R [a] R^T, a . [b]c = c . [a]b = b . [c]a."""
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -106,7 +106,7 @@ def test_identities_of_skew_matrices():
         np.testing.assert_allclose([a @ hat(b) @ c] * 2, [c @ hat(a) @ b, b @ hat(c) @ a], atol=1e-14)
 
 
-def test_identities_of_adjoints():
+def test_adjoints_satisfy_the_identities_of_the_notes():
     """Ad of products and inverses, dAd_T/dt = Ad_T ad_V for the body twist V, and (Ad_T)^T is not Ad_{T^-1}^T."""
     rng = np.random.default_rng(1)
 
