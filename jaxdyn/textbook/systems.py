@@ -89,8 +89,6 @@ def planar_elbow(
     return parallel_chain([Z, Z], bodies, gravity, up=Y, offsets=[0 * X, l1 * X], tip=l2 * X)
 
 
-_NO_BODY = (0.0, np.zeros(3), np.zeros((3, 3)))
-
 # joints of a leg from the hip down: name, axis, point, lower and upper limit [rad], link below the joint
 _LEG = (
     ("hip_roll", X, "hip", -0.7, 0.7, "hip"),
@@ -193,21 +191,22 @@ def biped(
     if floating:
         screws[:6] = np.eye(6)
     links = [row.link for row in rows]
-    points = np.array([row.point for row in rows])
-    before = np.array([origin if p < 0 else points[p] for p in parents])
+    points = np.array([*(row.point for row in rows), origin])  # index -1 is the base
     placed = {"pelvis": ("torso", pelvis)} | {f"{side}_sole": (f"{side}_foot", foot) for side, foot in feet.items()}
     frames = {}
     for name, (link, point) in placed.items():
         index = links.index(link) if link in links else -1
-        frames[name] = (index, pose_of(translation=point - (points[index] if index >= 0 else origin)))
-    masses = [bodies.get(link, _NO_BODY) for link in links]
+        frames[name] = (index, pose_of(translation=point - points[index]))
+    inertia = np.zeros((len(rows), 10))
+    for i, link in enumerate(links):
+        if link in bodies:
+            mass, centre, moments = bodies[link]
+            inertia[i] = inertial_parameters_from_com(mass, centre - points[i], moments)
     return make_chain(
         rotation=np.tile(np.eye(3), (len(rows), 1, 1)),
-        translation=points - before,
+        translation=points[:-1] - points[parents],
         screw=screws,
-        inertia=[
-            inertial_parameters_from_com(m, c - p if m else c, i) for (m, c, i), p in zip(masses, points, strict=True)
-        ],
+        inertia=inertia,
         topology=Topology(
             tuple(parents),
             tuple(row.joint for row in rows),
