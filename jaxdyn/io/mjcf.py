@@ -63,7 +63,7 @@ def unsupported(model: Any) -> dict[str, str]:
             _named(model.actuator, rotors & ~on_plain_joint(model)),
         ),
     }
-    found = {key: f"{what} ({_list(names)})" for key, (what, names) in named.items() if names}
+    found = {key: f"{what} ({listed(names)})" for key, (what, names) in named.items() if names}
     if model.opt.density != 0 or model.opt.viscosity != 0:
         found["fluid"] = f"a fluid (density {model.opt.density:g}, viscosity {model.opt.viscosity:g})"
     if model.nflex:
@@ -83,7 +83,7 @@ def left_out(model: Any) -> list[str]:
         motors: _named(model.actuator, ~plain_motors(model)),
         mocap: _named(model.body, model.body_mocapid >= 0),
     }
-    said = {what: f"{what} ({_list(names)})" for what, names in named.items() if names}
+    said = {what: f"{what} ({listed(names)})" for what, names in named.items() if names}
     if motors in said:
         said[motors] += "; tau is the torque at the joints"
     found = ["contacts"] if not disabled(model, "CONTACT", "CONSTRAINT") and _may_touch(model) else []
@@ -113,7 +113,7 @@ def _named(accessor: Any, mask: Any) -> list[str]:
     return [_name(accessor(int(i))) for i in np.flatnonzero(mask)]
 
 
-def _list(names: list[str], most: int = 5) -> str:
+def listed(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

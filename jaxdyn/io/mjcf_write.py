@@ -23,6 +23,7 @@ from ..model.joints import JOINT_TYPES
 from ..spatial.inertia import inertial_parameters_to_com
 from ..spatial.so3 import rotation_to_quaternion
 from .files import write_whole
+from .mjcf import listed
 from .urdf_write import arrays_of, check_consistent, check_helical, inner_links, written
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound on a moving body's mass and principal moments
@@ -119,11 +120,7 @@ def without_place(chain: Chain) -> tuple[str, ...]:
     """Describe the features that an MJCF file omits and that differ from their neutral values."""
     arrays = arrays_of(chain, decimals=False)
     driven = _with_motors(chain, arrays)
-
-    def joints(which: np.ndarray) -> str:
-        names = [chain.joint_names[i] for i in np.flatnonzero(which)]
-        return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
+    joints = lambda which: listed([chain.joint_names[i] for i in np.flatnonzero(which)], 8)
     low, high = arrays["limits.position"].T
     found = {
         "torque offsets": driven["friction.offset"] != 0,

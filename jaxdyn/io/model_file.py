@@ -182,9 +182,9 @@ def _topology_fields(topology: Topology) -> dict[str, Any]:
 
 
 def _topology(fields: Mapping[str, Any]) -> Topology:
-    joints = [*fields.get("quaternion_joints", ()), *fields.get("compound_joints", ())]
-    rest = {key: x for key, x in fields.items() if key != "quaternion_joints"}
-    return Topology(**{**rest, "compound_joints": joints})
+    rest = dict(fields)
+    joints = [*rest.pop("quaternion_joints", ()), *rest.pop("compound_joints", ())]
+    return Topology(**rest, compound_joints=tuple(joints))
 
 
 def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:

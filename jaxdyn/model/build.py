@@ -115,7 +115,10 @@ def build_chain(
     if (count := len(topology.parents)) != n:
         raise ModelError(f"the topology has {count} joints, but there are {n} screws; pass one screw per joint")
     _normalise(links, topology)
-    slight = {} if allow_nonphysical else _slight_faults(topology.link_names, links["inertia"])
+    of_links = {} if allow_nonphysical else dict(zip(topology.link_names, links["inertia"], strict=True))
+    slight = inertia_faults(of_links)
+    for link in slight:
+        check_inertia(link, of_links[link], SLIGHTLY)
     topology, poses = _with_frames(topology, frames or {})
     joints = {name: _per_joint(name, given[name], n) for name in JOINT_LEAVES}
     _check_joints(topology, joints, allow_nonphysical)
@@ -125,8 +128,12 @@ def build_chain(
     if slight:
         texts = "; ".join(error.fault for error in slight.values())
         warn(f"physically inconsistent inertias are used unchanged: {texts}")
-    arrays = jax.device_put({**links, **joints, "gravity": gravity, "frame_poses": poses})  # compiles nothing
-    chain = Chain(**grouped(arrays), topology=topology)
+    arrays: dict[str, Any] = jax.device_put(
+        {**links, **joints, "gravity": gravity, "frame_poses": poses}
+    )  # compiles nothing
+    for part, module in _PARTS.items():
+        arrays[part] = module(*(arrays.pop(f"{part}.{field.name}") for field in dataclasses.fields(module)))
+    chain = Chain(**arrays, topology=topology)
     check_sizes(chain)
     check_coordinates(chain)
     return chain
@@ -176,14 +183,6 @@ def check_coordinates(chain: Chain) -> None:
                 raise ModelError(f"the coupling must not {'change' if changed else 'move'} {what}")
 
 
-def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Group leaves with dotted names into the arguments of `Chain`."""
-    fields: dict[str, Any] = {name: x for name, x in leaves.items() if "." not in name}
-    for part, module in _PARTS.items():
-        fields[part] = module(**{field.name: leaves[f"{part}.{field.name}"] for field in dataclasses.fields(module)})
-    return fields
-
-
 def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
     """Return placements, screws and inertias after checking their shapes and that they are finite."""
     arrays = {name: np.asarray(given[name], float) for name in _LINK_LEAVES}
@@ -223,15 +222,6 @@ def _check_rotation(name: str, r: np.ndarray) -> None:
     if np.abs(r.T @ r - np.eye(3)).max() > 1e-6 or np.linalg.det(r) < 0:
         fault = f"{name} is not a rotation (R^T R != 1 or det R = -1)"
         raise ModelError(fault, "pass an orthonormal R with determinant 1")
-
-
-def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
-    """Faults of slightly inconsistent inertias, by link; raise an error for larger inconsistencies."""
-    of_links = dict(zip(names, inertia, strict=True))
-    slight = inertia_faults(of_links)
-    for link in slight:
-        check_inertia(link, of_links[link], SLIGHTLY)
-    return slight
 
 
 def _with_frames(topology: Topology, frames: Mapping[str, tuple[int, Values]]) -> tuple[Topology, np.ndarray]:

@@ -147,7 +147,7 @@ def _ordered(chain: Chain, names: Names, compound: bool = False) -> list[Joint]:
     known = {joint.name: joint for joint in joints}
     if len(named) != len(joints) or set(named) != set(known):
         odd = sorted(set(named) ^ set(known)) or sorted({x for x in named if named.count(x) > 1})
-        fault = f"names must contain every joint once; missing, unknown or repeated: {', '.join(map(repr, odd))}"
+        fault = f"names must contain every joint once: {', '.join(map(repr, odd))} are missing, unknown or repeated"
         raise ModelError(fault, f"the joints are {', '.join(known)}")
     return [known[name] for name in named]
 
