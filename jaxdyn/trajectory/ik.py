@@ -226,7 +226,8 @@ def inverse_kinematics(
     """Find joint positions q within the limits at which a frame reaches the pose T_d.
 
     Let (R, p) be the pose of the frame, (R_d, p_d) the target, and J the Jacobian of e(q) = (log(R_d^T R), R_d^T (p - p_d)).
-    Joints that are not held at a limit move by dq = -J^T (J J^T + lambda 1)^-1 e, clipped to the limits. With
+    Joints that are not held at a limit move by dq = -J^T (J J^T + lambda 1)^-1 e, clipped to the limits. lambda = mu |e|^2 / 2,
+    where mu falls after every accepted step.
 
     For each start, 64 random positions are drawn within the limits; among all of these, those with the nearest poses become the
     starts. The search ends when a start has converged; of several, the solution nearest to the guess is returned. A batch of
@@ -463,29 +464,24 @@ _following.defjvp(_following_jvp, symbolic_zeros=True)
 
 def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: int) -> None:
     """Raise TrajectoryError for invalid arguments; values of traced arrays are not checked."""
+    known = lambda x: None if isinstance(x, Tracer) else np.asarray(x, float)
+    t, w, bounds = known(target), known(weights), known(limits)
     if weights.shape != (6,):
         raise TrajectoryError(f"weights have shape {weights.shape}; pass 6 weights, angular before linear")
     if starts < 1 or max_iterations < 1:
         raise TrajectoryError(f"starts={starts}, max_iterations={max_iterations}; both must be at least 1")
     if limits.shape != (chain.nv, 2):
-        raise TrajectoryError(
-            f"position limits have shape {limits.shape}; pass (lower, upper) for each of the {chain.nv} coordinates"
-        )
-    if not isinstance(target, Tracer) and np.isfinite(np.asarray(target)).all():
-        t = np.asarray(target, float)
-        r = t[:3, :3]
+        what = f"position limits have shape {limits.shape}"
+        raise TrajectoryError(f"{what}; pass (lower, upper) for each of the {chain.nv} coordinates")
+    if t is not None and np.isfinite(t).all():
         if np.abs(t[3] - (0, 0, 0, 1)).max() > 1e-6:
-            raise TrajectoryError(
-                f"the target is not a pose: its last row is {t[3].tolist()}, not (0, 0, 0, 1)",
-                "pass the matrix [R, p; 0, 1]; if it is transposed, pass target.T",
-            )
+            what = f"the target is not a pose: its last row is {t[3].tolist()}, not (0, 0, 0, 1)"
+            raise TrajectoryError(what, "pass the matrix [R, p; 0, 1]; if it is transposed, pass target.T")
+        r = t[:3, :3]
         if np.abs(r.T @ r - np.eye(3)).max() > 1e-3 or np.linalg.det(r) < 0:
             raise TrajectoryError("the target is not a pose: its upper left 3 x 3 block is not a rotation")
-    if not isinstance(weights, Tracer) and not (np.all(np.asarray(weights) >= 0) and np.any(np.asarray(weights) > 0)):
+    if w is not None and not ((w >= 0).all() and (w > 0).any()):
         raise TrajectoryError("the weights of the error must be non-negative, with at least one positive")
-    if not isinstance(limits, Tracer):
-        wrong = np.flatnonzero(~(np.asarray(limits)[:, 0] <= np.asarray(limits)[:, 1]))
-        if wrong.size:
-            raise TrajectoryError(
-                f"the lower position limit of coordinate {wrong[0]} exceeds its upper limit, or one of them is NaN"
-            )
+    if bounds is not None and (wrong := np.flatnonzero(~(bounds[:, 0] <= bounds[:, 1]))).size:
+        what = f"the lower position limit of coordinate {wrong[0]} exceeds its upper limit"
+        raise TrajectoryError(f"{what}, or one of them is NaN")

@@ -518,14 +518,8 @@ def penalty_residual(
 ) -> Float[Array, " k"]:
     """The residuals that the constraints add at a knot: sqrt(rho) (c + m / rho), or its positive part for inequalities."""
     equal, below = constraint_values(constraints, chain, knot)
-    both = _shifted(jnp.concatenate([equal, below]), multiplier, weight, equal.shape[0])
-    return jnp.sqrt(weight) * both * counted
-
-
-def _shifted(values: Array, multiplier: Array, weight: Array, count: int) -> Array:
-    """The shifted constraints: c + m / rho for equalities (the first `count` entries), max(0, c + m / rho) for inequalities."""
-    total = values + multiplier / weight
-    return jnp.concatenate([total[..., :count], jnp.maximum(total[..., count:], 0)], -1)
+    shifted = jnp.concatenate([equal, below]) + multiplier / weight
+    return jnp.sqrt(weight) * jnp.where(_is_equality(shifted, len(equal)), shifted, jnp.maximum(shifted, 0)) * counted
 
 
 def violation(values: Values, penalty: Penalty) -> Violation:
@@ -569,9 +563,8 @@ EULER = ("semi_implicit_euler", "explicit_euler")
 
 def _running_residual(problem, knot, multiplier, weight, counted) -> Array:
     own = jnp.sqrt(knot.dt) * residuals(problem.running, problem.chain, knot)
-    return jnp.concatenate(
-        [own, penalty_residual(problem.constraints, problem.chain, knot, multiplier, weight, counted)]
-    )
+    added = penalty_residual(problem.constraints, problem.chain, knot, multiplier, weight, counted)
+    return jnp.concatenate([own, added])
 
 
 def _end_residual(problem, knot, penalty: Penalty) -> Array:
@@ -637,17 +630,17 @@ def linearised(
         scalar = lambda *z: knot.dt * _scalars(problem.running, problem.chain, moved(problem, knot, z))
         if diagonal:
             return _diagonal(residual, parts)
-        ahead = None
-        if dual:
-            ahead = lambda z: _pulled_back(problem, moved(problem, knot, z), dual[0])
-        return _quadratic(residual, scalar, problem.running, parts, ahead)
 
-    def end(*z):
-        return _end_residual(problem, moved(problem, last, (*z, parts[-1])), penalty)
+        def pulled_back(z):
+            """The derivative of dual . step(knot) with respect to the knot's displacements."""
+            there = moved(problem, knot, z)
+            return dual[0] @ dynamics_jacobian(problem, there.q, there.v, there.tau)
 
-    def end_scalar(*z):
-        return _scalars(problem.terminal, problem.chain, moved(problem, last, (*z, parts[-1])))
+        return _quadratic(residual, scalar, problem.running, parts, pulled_back if dual else None)
 
+    there = lambda z: moved(problem, last, (*z, parts[-1]))
+    end = lambda *z: _end_residual(problem, there(z), penalty)
+    end_scalar = lambda *z: _scalars(problem.terminal, problem.chain, there(z))
     exact = None if duals is None else lambda z: jnp.zeros_like(jnp.concatenate(z))
     cost = jax.vmap(running)(knots, *rows, *(() if duals is None else (duals[1:],)))
     of_end = _quadratic(end, end_scalar, problem.terminal, parts[:-1], exact)
@@ -686,11 +679,6 @@ def state_after(problem: OptimalControlProblem, reference: tuple[Array, Array], 
     return jnp.concatenate([*parts, knot.tau] if problem.has_torque_rate else parts)
 
 
-def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Array:
-    """The derivative of dual . step(knot) with respect to the knot's displacements."""
-    return dual @ dynamics_jacobian(problem, knot.q, knot.v, knot.tau)
-
-
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
     """[Hessian, gradient] of 1/2 |residual|^2 + scalar: by Gauss-Newton, or exact plus the Jacobian of the function `exact`."""
     with_scalar = any(not cost.has_residual for cost in costs)
@@ -699,8 +687,7 @@ def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
     total = gram(rows) if len(rows) else jnp.zeros((rows.shape[1] - 1, rows.shape[1]), rows.dtype)
     if not with_scalar and exact is None:
         return total
-    sizes = [len(x) for x in parts]
-    split = lambda z: tuple(z[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes)))
+    split = lambda z: tuple(jnp.split(z, len(parts)))
     flat = jnp.concatenate(parts)
     if with_scalar:
         total = total.at[:, -1].add(jax.grad(lambda z: scalar(*split(z)))(flat))
