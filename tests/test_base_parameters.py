@@ -446,7 +446,7 @@ ROUNDED = {
 
 
 @pytest.mark.parametrize(("rounded", "exact"), ROUNDED.values(), ids=ROUNDED)
-def test_rounding_in_the_file_adds_no_base_parameters(rounded, exact):
+def test_rounding_in_the_file_adds_no_base_parameters(rounded, exact, annotations_unchecked):
     chain, whole = loads(_arm_of(rounded, "1.1")), loads(_arm_of(exact))
     found, expected = base_parameters(chain), base_parameters(whole)
     assert found.names == expected.names
@@ -462,7 +462,7 @@ def test_an_angle_with_enough_digits_keeps_its_parameters(angle):
     assert rounding_note(chain) is None
 
 
-def test_the_exact_geometry_lasts_until_the_geometry_is_changed(tmp_path):
+def test_the_exact_geometry_lasts_until_the_geometry_is_changed(tmp_path, annotations_unchecked):
     chain = loads(_arm_of(_rolls(0, "1.57", 0, "-1.5708")))
     assert_same_numbers = lambda a, b: np.testing.assert_array_equal(a.rotation, b.rotation)
     assert float(chain.rotation[1, 2, 1]) == np.sin(1.57)  # as in the file
@@ -477,7 +477,7 @@ def test_the_exact_geometry_lasts_until_the_geometry_is_changed(tmp_path):
     assert base_parameters(calibrated).size > base_parameters(chain).size
 
 
-def test_rounded_denavit_hartenberg_tables_and_mjcf_add_no_base_parameters():
+def test_rounded_denavit_hartenberg_tables_and_mjcf_add_no_base_parameters(annotations_unchecked):
     tables = ([1.5708, 0, 1.571, -1.57], 1.57), ([H, 0, H, -H], H)
     rounded, exact = (from_dh([0, 0.3, 0, 0.0], alpha, [0.3, 0, 0.2, 0.1], [0, 0, h, 0]) for alpha, h in tables)
     assert base_parameters(rounded).names == base_parameters(exact).names

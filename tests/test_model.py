@@ -191,8 +191,8 @@ def test_attached_bodies_and_changed_masses_equal_those_of_pinocchio():
     heavier = jaxdyn.with_masses(arm, masses.at[4].add(0.5))
     point = jaxdyn.attach(arm, arm.link_names[4], 0.5, centre)
     np.testing.assert_allclose(heavier.inertia, point.inertia, atol=1e-12)
-    slope = jax.jacfwd(lambda m: jaxdyn.gravity_force(jaxdyn.with_masses(arm, m), q))(masses)[:, 4]
-    step = jaxdyn.gravity_force(heavier, q) - jaxdyn.gravity_force(arm, q)
+    slope = jax.jacfwd(lambda m: jaxdyn.gravity_force(jaxdyn.with_masses(arm, m), jnp.asarray(q)))(masses)[:, 4]
+    step = jaxdyn.gravity_force(heavier, jnp.asarray(q)) - jaxdyn.gravity_force(arm, jnp.asarray(q))
     np.testing.assert_allclose(slope, step / 0.5, atol=1e-12)
     with pytest.raises(jaxdyn.ModelError, match="fixed to the base"):
         jaxdyn.attach(arm, arm.topology.base_name, 1.0)
