@@ -27,7 +27,7 @@ import jaxdyn
 from data_paths import ROOT
 from helpers import random_chain
 from jaxdyn.dynamics.engine import kernel, lanes
-from jaxdyn.dynamics.engine.kernel import blank_results, compilable_lanes, kept
+from jaxdyn.dynamics.engine.kernel import blank_results, compilable_lanes, computed_once
 from users_programs.environment import environment
 
 pytestmark = pytest.mark.ci
@@ -239,7 +239,7 @@ def test_xla_removes_values_that_a_loop_carries_unread_unless_they_are_kept(keep
 
     def loop(x):
         last, out = jax.lax.scan(lambda carry, y: (jnp.sin(y), 3 * y), x[0], x)
-        return kept((last,), x, out) if keep else out
+        return computed_once((last,), x, out) if keep else out
 
     x = jnp.linspace(0.0, 1.0, 5)
     compiled = jax.jit(loop).lower(x).compile()

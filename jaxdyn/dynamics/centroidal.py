@@ -14,7 +14,7 @@ from ..spatial.components import add, move_wrench, zeros
 from .composite_body import Masses, Momenta, carried_masses, carried_wrench, composite_momenta, wrench_at
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .engine.lanes import PerLink, by_batch
-from .engine.sweep import Link, carry_twist, outward, start_pose, walk
+from .engine.sweep import Link, carry_twist, next_pose, outward, start_pose
 from .kinematics import link_poses
 from .wrenches import world_wrenches
 
@@ -60,7 +60,7 @@ def _link_momenta(chain: Chain, x: PerLink, rates: PerLink) -> Float[Array, "6 n
     def out(parent, link: Link, rate):
         world, twist = parent
         twist = carry_twist(twist, link, rate)
-        r, p = walk(world, link)
+        r, p = next_pose(world, link)
         return ((r, p), twist), move_wrench(r, p, carried_wrench(link.inertia, (*twist[0], *twist[1])))
 
     zero = zeros(3, (x, rates), (chain.inertia,))

@@ -33,7 +33,7 @@ from .composite_body import crba
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .coriolis import coriolis_matrix
 from .engine.lanes import sparse_jvp
-from .engine.sweep import Link, carry_twist, outward, start_pose, walk_finely
+from .engine.sweep import Link, carry_twist, next_pose_finely, outward, start_pose
 from .kinematics import Placements, placements, screws_at
 from .newton_euler import accelerate, bias_force, gravity_force, inverse_dynamics
 from .operational_space_dynamics import pseudo_inverse, rank_tolerance
@@ -115,7 +115,7 @@ def _link_motions(chain: Chain, q: Position, qd: Velocity):
         here, motion, velocity = parent
         w, v = carry_twist((motion[0], velocity), link, inputs[0])
         motion = accelerate(motion, link, *inputs)
-        here = walk_finely(here, link)
+        here = next_pose_finely(here, link)
         return (here, motion, v), (here, (*w, *v), (*motion[1], *sub(motion[2], cross(w, v))))
 
     links, x = place(chain, q)

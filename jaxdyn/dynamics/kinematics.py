@@ -17,7 +17,7 @@ from ..spatial.components import zeros
 from ..spatial.se3 import adjoint
 from .coordinates import joint_accelerations, joint_rates, joints_of
 from .engine.lanes import PerLink, by_batch
-from .engine.sweep import Link, carry_twist, outward, start_pose, walk, walk_finely
+from .engine.sweep import Link, carry_twist, next_pose, next_pose_finely, outward, start_pose
 from .newton_euler import accelerate
 
 
@@ -35,7 +35,7 @@ def link_poses(chain: Chain, x: PerLink) -> Float[Array, "n 4 4 *#lanes"]:
     """Poses of the links of a chain with ordinary joints, in the world."""
 
     def out(parent, link: Link, _):
-        here = walk(parent, link)
+        here = next_pose(parent, link)
         return here, here
 
     r, p = outward(chain, x, out, start_pose(chain, x))
@@ -45,7 +45,7 @@ def link_poses(chain: Chain, x: PerLink) -> Float[Array, "n 4 4 *#lanes"]:
 
 
 class Placements(NamedTuple):
-    """Rotations of the links and of the base, which is the last row, and their positions as sums p + rest (`walk_finely`)."""
+    """Rotations of the links and of the base (the last row), and their positions p + rest (`next_pose_finely`)."""
 
     rotation: Float[Array, "m 3 3"]
     position: Float[Array, "m 3"]
@@ -68,7 +68,7 @@ def placements(chain: Chain, x: Float[Array, " n"]) -> Placements:
 @by_batch(size=lambda chain: 100 + 40 * chain.n)
 def _placement_entries(chain: Chain, x: PerLink) -> Float[Array, "n 15 *#lanes"]:
     def out(parent, link: Link, _):
-        here = walk_finely(parent, link)
+        here = next_pose_finely(parent, link)
         return here, here
 
     rotation, position = start_pose(chain, x)

@@ -24,7 +24,7 @@ from .coordinates import base_gravity, generalised_force, joint_accelerations, j
 from .engine.kernel import defined_by
 from .engine.lanes import BaseGravity, PerLink, by_batch
 from .engine.matrices import entries_size, over_pairs, pairs_of, spread
-from .engine.sweep import Link, carry_twist, outward, start_pose, walk
+from .engine.sweep import Link, carry_twist, next_pose, outward, start_pose
 from .newton_euler import accelerate, by_reference, reference_motion
 
 
@@ -119,7 +119,7 @@ def _placed(chain: Chain, x, step, still, inputs):
 
     def out(parent, link: Link, i):
         motion = step(parent[1], link, i)
-        r, p = walk(parent[0], link)
+        r, p = next_pose(parent[0], link)
         return ((r, p), motion), ((r, p), (rotate(r, link.screw[:3]), rotate(r, link.screw[3:])), motion)
 
     (r, p), screws, motion = outward(chain, x, out, (start_pose(chain, x), still), inputs)
@@ -274,7 +274,7 @@ def potential_energy_regressor(chain: Chain, q: Position) -> Float[Array, " p"]:
     gravity = unstack(chain.gravity)
 
     def out(parent, link: Link, _):
-        r, p = walk(parent, link)
+        r, p = next_pose(parent, link)
         return (r, p), (dot(gravity, p), *unrotate(r, gravity))
 
     links, x = place(chain, q)

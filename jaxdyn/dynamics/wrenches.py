@@ -12,7 +12,7 @@ from ..spatial.se3 import adjoint, pose_inverse
 from .composite_body import wrench_from
 from .coordinates import base_gravity, joint_accelerations, joint_rates
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch
-from .engine.sweep import Link, inward, outward, start_pose, walk
+from .engine.sweep import Link, inward, next_pose, outward, start_pose
 from .kinematics import Reference, reference_poses
 from .newton_euler import accelerate, body_wrench, link_wrenches, transmit, wrench_columns
 
@@ -128,7 +128,7 @@ def world_wrenches(chain: Chain, x: Array, rates: Array, accelerations: Array, g
 
     def out(parent, link: Link, inputs):
         world, motion = parent
-        r, p = world = walk(world, link)
+        r, p = world = next_pose(world, link)
         motion = accelerate(motion, link, *inputs[:2])
         needed = external(body_wrench(link.inertia, *motion), inputs[2])
         return (world, motion), (p, (*rotate(r, needed[:3]), *rotate(r, needed[3:])))

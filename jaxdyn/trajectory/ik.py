@@ -22,7 +22,7 @@ from ..dynamics import frame_pose, jacobian
 from ..dynamics.composite_body import positive_inverse
 from ..dynamics.coordinates import joints_of
 from ..dynamics.engine.lanes import by_batch, lane_shape, sparse_jvp, spread_over_lanes
-from ..dynamics.engine.sweep import Link, outward, start_pose, walk
+from ..dynamics.engine.sweep import Link, next_pose, outward, start_pose
 from ..errors import TrajectoryError
 from ..model.chain import Chain, ancestor_mask, frame_index, is_ordinary, layout
 from ..model.compiled import checked, compiled
@@ -60,7 +60,7 @@ def pose_error(
     lanes = lane_shape()
 
     def out(parent, here: Link, _):
-        r, p = walk(parent, here)
+        r, p = next_pose(parent, here)
         w = rotate(r, here.screw[:3])
         return (r, p), (r, p, w, add(rotate(r, here.screw[3:]), cross(p, w)))
 

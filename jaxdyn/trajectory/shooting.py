@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from ..dynamics.articulated_body import articulated_body
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.engine.lanes import in_groups, loop_by_batch, sparse_jvp
-from ..dynamics.engine.matrices import SMALL, matrix_times
+from ..dynamics.engine.matrices import LONGEST_SIDE, matrix_times
 from ..dynamics.friction import resistive_force_by_lane
 from ..errors import TrajectoryError
 from ..model.chain import is_ordinary
@@ -497,7 +497,7 @@ def under_policy(
         and chain.transmission is None
         and problem.method in EULER
         and not problem.has_torque_rate
-        and n <= SMALL
+        and n <= LONGEST_SIDE
     )
     start = problem.q0.astype(left.dtype), problem.v0.astype(left.dtype)
     turns = (trajectory.q[:-1], trajectory.v[:-1], trajectory.tau, policy.gains, length * policy.feedforward, left)

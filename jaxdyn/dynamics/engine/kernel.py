@@ -160,7 +160,7 @@ def _entry(x: Array, lanes: int | None) -> Array:
 # workarounds for XLA and LLVM
 
 
-def kept(carry: tuple[Array, ...], q: Array, results: Any) -> Any:
+def computed_once(carry: tuple[Array, ...], q: Array, results: Any) -> Any:
     """The results of a loop, made dependent on the values that it carried last."""
     # XLA would compute a value that a step uses in several results once for each, but it computes what a loop carries
     # once, and removes carries that nobody reads. Results change only if q contains NaN, which XLA cannot exclude.

@@ -127,18 +127,18 @@ def jacobian_by_column(
     return jax.vmap(along, out_axes=1)(basis)
 
 
-SMALL = 24  # maximum number of rows and columns of matrices in a kernel
+LONGEST_SIDE = 24  # of matrices that a kernel multiplies
 WRITTEN_OUT = 64  # maximum number of terms of an unrolled sum; longer sums use `einsum`, which a kernel cannot contain
 
 
 def size_of_products(n: int, m: int) -> int | None:
-    """The `size` for `loop_by_batch` if steps multiply matrices of up to n + m rows; None if these are too large."""
-    return None if max(n, m) > SMALL or m == 1 else 2 * (n + m) * (n + m + 1) + 2000
+    """The `size` for `loop_by_batch` of steps with blocks of n and m rows; None if they are not to be one kernel."""
+    return None if max(n, m) > LONGEST_SIDE or m == 1 else 2 * (n + m) * (n + m + 1) + 2000
 
 
 def product(a: Array, b: Array) -> Array:
     """Product a b of matrices (m, k) and (k, n), row by row, with unrolled sums."""
-    if a.shape[1] > SMALL or a.shape[0] == 1:
+    if a.shape[1] > LONGEST_SIDE or a.shape[0] == 1:
         return jnp.einsum("ik...,kj...->ij...", a, b)
     return by_row(lambda row: row_times(row, b), a)
 

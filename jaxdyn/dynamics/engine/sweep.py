@@ -3,8 +3,8 @@
 An algorithm passes a small step function, which processes one link, with every component as a separate scalar. It is
 the body of one scan, unrolled for short sweeps on a GPU (`scan_links`), which carries only the values that the next
 link needs. In a tree, every link either follows its parent or starts a new branch, and the scan also carries the state
-of every branch point from which branches remain to be visited (`Walk`). Only this module depends on the robot's
-topology.
+of every branch point from which branches remain to be visited (`Walk`). Only this module knows the
+order in which links are visited.
 
 The pose of a link is given by one formula for revolute, prismatic and helical joints. Let A = (w, v) be the joint screw
 in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0. The pose T(q) = M exp([A] q)
@@ -34,7 +34,7 @@ from ...model.chain import Chain
 from ...spatial import components
 from ...spatial.components import Mat, add, cross, matmul, rotate, scale, sub, unrotate, zeros
 from ...spatial.so3 import sine_and_cosine
-from .kernel import kept, mode
+from .kernel import computed_once, mode
 from .lanes import PerLink, lane_shape, scan_links
 
 # the links of a chain, and the order in which a sweep visits them
@@ -106,11 +106,11 @@ def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
     return Link(rotation, translation, tuple(x[39:45]), tuple(x[45:55]))
 
 
-class Place(NamedTuple):
-    """The registers that each link of a walk reads (`source`) and writes (-1: none), and which links start at the base."""
+class Schedule(NamedTuple):
+    """The registers that each link of a walk reads and writes (-1: none), and which links start at the base."""
 
     source: np.ndarray
-    register: np.ndarray
+    target: np.ndarray
     from_base: np.ndarray
 
 
@@ -124,24 +124,22 @@ class Walk:
     Attributes:
         order: the links in the order of the walk; None if this is 0, 1, 2, ...
         back: position of each link in the walk; None if `order` is None.
-        parents: position of each link's parent in the walk (-1 for the base), in the order of the walk.
     """
 
     order: np.ndarray | None
     back: np.ndarray | None
-    parents: tuple[int, ...]
     registers: int
-    place: Place
+    schedule: Schedule
 
     @property
     def is_serial(self) -> bool:
         """True if every link's parent is the previous link."""
-        return not self.place.from_base.any() and not (self.place.source >= 0).any()
+        return not self.schedule.from_base.any() and not (self.schedule.source >= 0).any()
 
     @property
     def leaves_base(self) -> bool:
         """True if more than one branch starts at the base."""
-        return bool(self.place.from_base.any())
+        return bool(self.schedule.from_base.any())
 
 
 @functools.lru_cache(maxsize=256)
@@ -154,7 +152,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
     above = tuple(-1 if parents[link] < 0 else back[parents[link]] for link in order)
     last_child = {p: i for i, p in enumerate(above)}  # for each link, its last child in the order of the walk
     n = len(above)
-    source, register, from_base = np.full(n, -1, np.int32), np.full(n, -1, np.int32), np.zeros(n, bool)
+    source, target, from_base = np.full(n, -1, np.int32), np.full(n, -1, np.int32), np.zeros(n, bool)
     free: list[int] = []
     count = 0
     for i, p in enumerate(above):
@@ -162,21 +160,20 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
             if p < 0:
                 from_base[i] = True
             else:
-                source[i] = register[p]
+                source[i] = target[p]
                 if last_child[p] == i:
-                    free.append(int(register[p]))
+                    free.append(int(target[p]))
         if last_child.get(i, i + 1) > i + 1:  # the link has a child that does not directly follow it
             if not free:
                 free.append(count)
                 count += 1
-            register[i] = free.pop()
+            target[i] = free.pop()
     straight = order == list(range(n))
     return Walk(
         None if straight else np.array(order),
         None if straight else np.array(back),
-        above,
         count,
-        Place(source, register, from_base),
+        Schedule(source, target, from_base),
     )
 
 
@@ -225,7 +222,7 @@ def outward(chain: Chain, q: PerLink, step: Step, base: Any, xs: Any = (), *, sh
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     The outputs are stacked over links. If `shares` is true, the step returns a third item, a tuple of values that
-    several results use: a kernel computes these once (see `kept`). The step is then traced twice.
+    several results use: a kernel computes these once (see `computed_once`). The step is then traced twice.
     """
     return _sweep(chain, q, step, base, xs, shares, reverse=False)
 
@@ -269,7 +266,7 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shares: bool
         (_, last), out = scan_links(along, (start, spare), xs, reverse=reverse)
     else:
         last, out = (_scan_inward if reverse else _scan_outward)(walk, body, start, spare, xs)
-    out = kept(last, q, out) if spare else out
+    out = computed_once(last, q, out) if spare else out
     return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
 
 
@@ -285,16 +282,16 @@ def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) ->
     """A scan in which the parent of a link is the previous link, an earlier branch point, or the base."""
 
     def step(carry, x):
-        state, kept, _ = carry
+        state, saved, _ = carry
         at, inputs = x
         state = _select(at.from_base, base, state) if walk.leaves_base else state
-        for k, here in enumerate(kept):
+        for k, here in enumerate(saved):
             state = _select(at.source == k, here, state)
         state, out, shared = body(state, inputs)
-        kept = tuple(_select(at.register == k, state, here) for k, here in enumerate(kept))
-        return (state, kept, shared), out
+        saved = tuple(_select(at.target == k, state, here) for k, here in enumerate(saved))
+        return (state, saved, shared), out
 
-    (_, _, last), out = scan_links(step, (base, (base,) * walk.registers, spare), (walk.place, xs))
+    (_, _, last), out = scan_links(step, (base, (base,) * walk.registers, spare), (walk.schedule, xs))
     return last, out
 
 
@@ -305,25 +302,25 @@ def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> 
     zero = start.total if beside else start
 
     def step(carry, x):
-        state, kept, _ = carry
+        state, saved, _ = carry
         at, inputs = x
         total, *last = state if beside else (state,)
-        for k, here in enumerate(kept):
-            total = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.register == k, b, jnp.zeros_like(b)), total, here)
+        for k, here in enumerate(saved):
+            total = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.target == k, b, jnp.zeros_like(b)), total, here)
         handed, out, shared = body(Beside(total, *last) if beside else total, inputs)
         handed, *last = handed if beside else (handed,)
         starts = at.from_base | (at.source >= 0)
         total = jax.tree.map(lambda h, z: jnp.where(starts, z, h), handed, zero)
         state = Beside(total, *last) if beside else total
         new = []
-        for k, here in enumerate(kept):
-            left = jax.tree.map(lambda b, z, k=k: jnp.where(at.register == k, z, b), here, zero)
+        for k, here in enumerate(saved):
+            left = jax.tree.map(lambda b, z, k=k: jnp.where(at.target == k, z, b), here, zero)
             new.append(
                 jax.tree.map(lambda b, h, k=k: b + jnp.where(at.source == k, h, jnp.zeros_like(h)), left, handed)
             )
         return (state, tuple(new), shared), out
 
-    (_, _, last), out = scan_links(step, (start, (zero,) * walk.registers, spare), (walk.place, xs), reverse=True)
+    (_, _, last), out = scan_links(step, (start, (zero,) * walk.registers, spare), (walk.schedule, xs), reverse=True)
     return last, out
 
 
@@ -347,13 +344,13 @@ def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
 # steps that several algorithms share
 
 
-def walk(parent, link: Link):
+def next_pose(parent, link: Link):
     """Pose (R, p) of a link in the world, from that of its parent: R = R_p R_pi, p = p_p + R_p p_pi."""
     rotation, position = parent
     return matmul(rotation, link.rotation), add(position, rotate(rotation, link.translation))
 
 
-def walk_finely(parent, link: Link):
+def next_pose_finely(parent, link: Link):
     """Pose of a link as (R, p, rest) with the position p + rest, from that of its parent."""
     # the rest is what p has no digits for (Knuth's sum): (p_a - p_b) + (rest_a - rest_b) is accurate for nearby links
     # at a large distance from the origin
