@@ -1,9 +1,9 @@
 """Conversion between a robot's generalised coordinates and the ordinary joints of its links, used by all recursions.
 
-Joint rates are S v with the coupling matrix S. A quaternion joint consists of several links with local coordinates x
-about the current placement (`configuration.place`). At the current placement, x = 0 and dx/dt = v; elsewhere, dx/dt =
-A(x)^-1 v. Hence dv/dt = d2x/dt2 + g(v), where g(v) = sum_{j<k} [S_j, S_k] v_j v_k depends on the order of the screws
-S_j of the joint. Its angular part is (wy wz, -wx wz, wx wy), and its linear part is w x v.
+Joint rates are S v with the coupling matrix S. A quaternion joint consists of several links with local coordinates u
+about the current placement (`configuration.place`). At the current placement, u = 0 and du/dt = v; elsewhere, du/dt =
+B(u)^-1 v. Hence dv/dt = d2u/dt2 + g(v), where g(v) depends on the order of the screws of the joint (see `CurvedJoint`). Its
+angular part is (wy wz, -wx wz, wx wy), and its linear part is w x v.
 """
 
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def rate_terms(chain: Chain, v: Velocity) -> Float[Array, " nv"]:
 
 @any_axis_types
 def rate_matrix(chain: Chain, v: Velocity) -> Float[Array, "nv nv"]:
-    """The matrix dA/dt at x = 0, which is linear in v and satisfies dA/dt v = g(v)."""
+    """The matrix dB/dt at u = 0, which is linear in v and satisfies dB/dt v = g(v)."""
     out = jnp.zeros((chain.nv, chain.nv), v.dtype)
     for joint in layout(chain).curved:
         out = out.at[joint.columns, joint.columns].set(joint.rate_block(v[joint.columns]))

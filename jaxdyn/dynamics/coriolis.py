@@ -53,8 +53,8 @@ def christoffel_symbols(chain: Chain, q: Position) -> Float[Array, "nv nv nv"]:
 
     The symbols Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2 are symmetric in j and k (Lynch & Park 2017, sec.
     8.1.2) and yield the Coriolis and centrifugal torques c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k; the unit is [N m
-    s^2/rad^2] for revolute joints. The symbols of quaternion joints are those of local coordinates x about the current
-    placement, minus M dA/dt (see the module `coordinates`), and are not symmetric in j and k.
+    s^2/rad^2] for revolute joints. The symbols of quaternion joints are those of local coordinates u about the current
+    placement, minus M dB/dt (see the module `coordinates`), and are not symmetric in j and k.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -105,7 +105,7 @@ def coriolis_matrix(chain: Chain, q: Position, qd: Velocity) -> Float[Array, "nv
     """Coriolis matrix C(q, qd), C_ij = sum_k Gamma_ijk qd_k with Gamma = `christoffel_symbols`, O(n depth) [N m s/rad].
 
     dM/dt - 2 C is skew-symmetric, and C qd = c with c = `coriolis_force`. C is computed as (d c / d qd) / 2, which is
-    exact because c is quadratic in qd and Gamma_ijk is symmetric in j and k. For quaternion joints, M dA/dt is
+    exact because c is quadratic in qd and Gamma_ijk is symmetric in j and k. For quaternion joints, M dB/dt is
     subtracted, as in `christoffel_symbols`; both properties still hold.
     """
     links, x = place(chain, q)

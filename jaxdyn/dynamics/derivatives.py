@@ -34,7 +34,7 @@ from .._jax_compat import SymbolicZero
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches, is_ordinary, layout
 from ..model.compiled import compiled
 from ..model.configuration import integrate, place
-from ..model.joints import Spherical
+from ..model.joints import CurvedJoint
 from ..spatial.components import (
     add,
     cross,
@@ -268,7 +268,7 @@ def link_torques(
 
 
 def spread_derivatives(
-    chain: Chain, entries: tuple[Array, ...], joints: tuple[Spherical, ...] = ()
+    chain: Chain, entries: tuple[Array, ...], joints: tuple[CurvedJoint, ...] = ()
 ) -> tuple[Array, ...]:
     """The Jacobians (n, n) of the joint torques with respect to q, qd and qdd, from the entries of `derivative_entries`."""
     pairs = pairs_of(chain.topology.parents, tuple((joint.link, joint.size) for joint in joints))
@@ -289,7 +289,7 @@ def derivative_entries(
     gravity: BaseGravity,
     wrenches: LinkWrenches | None,
     armature: PerLink,
-    joints: tuple[Spherical, ...] = (),
+    joints: tuple[CurvedJoint, ...] = (),
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
     """Entries of the Jacobians of `link_inverse_dynamics`, as in `pairs_of`: two arrays for q, two for qd and one for qdd.
 
@@ -362,7 +362,7 @@ def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
 
 
 def entries_of_motion(
-    chain: Chain, q: Array, qd: Array, motion: Motion, armature: Array, joints: tuple[Spherical, ...] = ()
+    chain: Chain, q: Array, qd: Array, motion: Motion, armature: Array, joints: tuple[CurvedJoint, ...] = ()
 ) -> tuple[Array, ...]:
     """`derivative_entries` for a given motion; for use inside functions decorated with `by_batch`."""
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration

@@ -121,12 +121,12 @@ def momentum_drift(chain: Chain, q: Position, qd: Velocity) -> Force:
     links, x = place(chain, q)
     rates = joint_rates(chain, qd)
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
-    # in local coordinates x about the current placement: momentum and dM/dt qd, then C qd + g
+    # in local coordinates u about the current placement: momentum and dM/dt qd, then C qd + g
     of_links = lambda y: link_inverse_dynamics(links, y, zero, rates, still, None)
     momenta, change = jax.jvp(of_links, (x,), (rates,))
     bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)
     slope = generalised_force(chain, change - bias)
-    if chain.topology.has_curved_joints:  # p = A^T dK/d(dx/dt), whose armature part does not depend on x
+    if chain.topology.has_curved_joints:  # p = B^T dK/d(du/dt), whose armature part does not depend on u
         slope = slope - rate_matrix(chain, qd).T @ generalised_force(chain, momenta)
     return slope - spring_force(chain, q)
 

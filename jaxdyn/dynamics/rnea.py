@@ -146,8 +146,8 @@ def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """Christoffel symbols Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2 (Lynch & Park 2017, sec. 8.1.2).
 
-    The derivatives are those by the local coordinates x of the links. The velocities of quaternion joints equal dx/dt only at
-    the current placement: elsewhere, dx/dt = A(x)^-1 qd, so -M dA/dt is added to the symbols of these joints.
+    The derivatives are those by the local coordinates u of the links. The velocities of quaternion joints equal du/dt only at
+    the current placement: elsewhere, du/dt = B(u)^-1 qd, so -M dB/dt is added to the symbols of these joints.
     """
     links, x = place(chain, q)
     # the rotors' part of M is constant

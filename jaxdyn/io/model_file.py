@@ -29,7 +29,7 @@ from ..model.chain import (
     Transmission,
     named_leaves,
 )
-from ..model.joints import JOINT_TYPES
+from ..model.joints import Free, Spherical
 from .files import checksum, packed, read_headed, unpacked, write_headed
 
 FORMAT = "jaxdyn model"
@@ -176,8 +176,9 @@ def _topology_fields(topology: Topology) -> dict[str, Any]:
     """The fields of a topology as JSON; free and spherical joints as (first link, number of links), as in version 0.2."""
     fields = {key: x for key, x in dataclasses.asdict(topology).items() if x or key not in _IF_USED}
     joints = fields.pop("compound_joints", ())
-    fields["quaternion_joints"] = [(i, len(JOINT_TYPES[kind].parts)) for i, kind in joints if JOINT_TYPES[kind].curved]
-    others = [(i, kind) for i, kind in joints if not JOINT_TYPES[kind].curved]
+    sizes = {joint.kind: len(joint.parts) for joint in (Spherical, Free)}
+    fields["quaternion_joints"] = [(i, sizes[kind]) for i, kind in joints if kind in sizes]
+    others = [(i, kind) for i, kind in joints if kind not in sizes]
     return fields | ({"compound_joints": others} if others else {})
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._jax_compat import Tracer
 from .._summary import Summary, lines, names
 from ..errors import ModelError
-from .joints import JOINT_TYPES, Free, Joint, Spherical
+from .joints import JOINT_TYPES, CurvedJoint, Free, Joint
 
 # arguments of most functions: nq positions, and nv velocities, accelerations or forces (docs/conventions.md)
 Position = Float[Array, " nq"]
@@ -222,6 +222,7 @@ class Topology:
         object.__setattr__(self, "_hash", hash(self.__dict__["_key"]))
         extra = sum(len(kind.positions) - len(kind.parts) for _, kind in self.compound_links())
         object.__setattr__(self, "_extra", extra)
+        object.__setattr__(self, "_curved", any(kind.curved for _, kind in self.compound_links()))
 
     def _check_compound_joints(self) -> None:
         end = 0
@@ -242,7 +243,7 @@ class Topology:
     @property
     def has_curved_joints(self) -> bool:
         """True if the positions of a joint are no vector, because they contain a quaternion: v is then not dq/dt."""
-        return self.__dict__["_extra"] > 0
+        return self.__dict__["_curved"]
 
     @property
     def is_floating(self) -> bool:
@@ -439,7 +440,7 @@ class Layout(NamedTuple):
     """
 
     joints: tuple[Joint, ...]
-    curved: tuple[Spherical, ...]  # all of them contain quaternions so far
+    curved: tuple[CurvedJoint, ...]
     columns: Int[np.ndarray, " columns"]
     entries: Int[np.ndarray, " columns"]
 
@@ -466,7 +467,7 @@ def _layout(topology: Topology, nv: int, coupled: bool) -> Layout:
         column, start = joint.columns.stop, joint.entries.stop
     flat = [(j.column + k, j.start + k) for j in joints if not j.curved for k in range(j.size)]
     columns, entries = np.array(flat, int).reshape(-1, 2).T
-    return Layout(tuple(joints), tuple(joint for joint in joints if isinstance(joint, Spherical)), columns, entries)
+    return Layout(tuple(joints), tuple(joint for joint in joints if isinstance(joint, CurvedJoint)), columns, entries)
 
 
 def is_ordinary(chain: Chain) -> bool:

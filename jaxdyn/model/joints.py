@@ -1,10 +1,13 @@
 """Joints and their coordinates.
 
 Every link moves by one screw joint. A joint with several degrees of freedom consists of several links without mass
-between them; its type is a class in `JOINT_TYPES`, and a `curved` type also needs a chart and a name in the model
-files.
+between them; its type is a class in `JOINT_TYPES`. A new type is also described in docs/conventions.md (with its layout in
+MuJoCo and Pinocchio, `model/layouts.py`) and in `Topology.compound_joints`, and tested in tests/test_joints.py. If a robot
+format has a tag for it, see `_COMPOUND` in io/urdf.py, `_TYPES` in io/mjcf.py, and the writers. A type whose positions are no
+vector is a `CurvedJoint`, whose methods are all that the algorithms need.
 """
 
+import abc
 import dataclasses
 from typing import Any, ClassVar
 
@@ -22,9 +25,7 @@ from ..spatial.so3 import quaternion_exp, quaternion_log, quaternion_multiply, q
 class Joint:
     """A joint with one degree of freedom (or one coordinate of coupled joints), and the base class of all others.
 
-    The positions of most joints form a vector x with dx/dt = v. Those of a `curved` joint do not: its links have local
-    coordinates u about the pose at x, with u = 0 and du/dt = v there, and dv/dt = d2u/dt2 + g(v). The `rate_terms` g(v)
-    depend on the order of the links' screws S_j: g(v) = sum_{j<k} [S_j, S_k] v_j v_k.
+    The positions of a joint form a vector x with dx/dt = v, unless it is a `CurvedJoint`.
 
     Attributes:
         name: the name in the robot's description.
@@ -44,6 +45,7 @@ class Joint:
     positions: ClassVar[tuple[tuple[str, str], ...]] = (("", ""),)
     """Label and unit of each position."""
     curved: ClassVar[bool] = False
+    """True for a `CurvedJoint`."""
     driven: ClassVar[bool] = True
     """True if the joint can have a drive and friction."""
     at_base: ClassVar[bool] = False
@@ -95,12 +97,14 @@ class Joint:
         return x
 
 
-class Spherical(Joint):
-    """A ball joint: a unit quaternion (w, x, y, z), and the angular velocity in body axes."""
+class CurvedJoint(Joint, abc.ABC):
+    """A joint whose positions x end with a unit quaternion (w, x, y, z), so that dx/dt is not v.
 
-    kind = "spherical"
-    parts = ("_wx", "_wy", "_wz")
-    positions = tuple((f"quaternion {x}", "") for x in "wxyz")
+    Its links have local coordinates u about the pose at x: there, u = 0 and du/dt = v; elsewhere, du/dt = B(u)^-1 v. Hence
+    dv/dt = d2u/dt2 + g(v), where the `rate_terms` g(v) depend on the order of the links' screws S_j: g(v) = sum_{j<k} [S_j,
+    S_k] v_j v_k.
+    """
+
     curved = True
 
     @property
@@ -108,20 +112,58 @@ class Spherical(Joint):
         """Slice of q that contains the joint's quaternion."""
         return slice(self.entries.stop - 4, self.entries.stop)
 
+    def neutral(self):
+        return np.eye(len(self.positions))[-4]
+
+    def fault(self, x):
+        return not np.any(x[-4:])
+
+    @abc.abstractmethod
+    def random(self, turn: PRNGKeyArray, place: PRNGKeyArray, extent: Any, dtype: Any) -> Array:
+        """Random positions: a uniformly distributed orientation, and a point in a cube with half the edge length `extent`."""
+
+    @abc.abstractmethod
+    def pose(self, x: Array) -> Float[Array, "4 4"]:
+        """Pose at which the local coordinates of the links are zero, relative to the placement of the first link."""
+
+    @abc.abstractmethod
+    def integrate(self, x: Array, step: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def difference(self, x0: Array, x1: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def normalised(self, x: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def bracket(self, u: Array) -> Float[Array, "size size"]:
+        """The matrix [u, .] of the Lie bracket of velocities."""
+
+    @abc.abstractmethod
+    def rate_terms(self, v: Float[Array, "size *lanes"]) -> Float[Array, "size *lanes"]:
+        """The difference g(v) between dv/dt and the accelerations of the local coordinates."""
+
+    @abc.abstractmethod
+    def rate_block(self, v: Float[Array, " size"]) -> Float[Array, "size size"]:
+        """The rate dB/dt at u = 0, with dB/dt v = g(v)."""
+
+
+class Spherical(CurvedJoint):
+    """A ball joint: a unit quaternion (w, x, y, z), and the angular velocity in body axes."""
+
+    kind = "spherical"
+    parts = ("_wx", "_wy", "_wz")
+    positions = tuple((f"quaternion {x}", "") for x in "wxyz")
+
     @classmethod
     def has_screws(cls, screws):
         return bool(np.abs(screws - np.eye(6)[: len(cls.parts)]).max() <= 1e-12)
 
-    def neutral(self):
-        return np.array([1.0, 0.0, 0.0, 0.0])
-
-    def random(self, turn: PRNGKeyArray, place: PRNGKeyArray, extent: Any, dtype: Any) -> Array:
-        """Random positions: a uniformly distributed orientation, and a point in a cube with half the edge length `extent`."""
+    def random(self, turn, place, extent, dtype):
         x = jax.random.normal(turn, (4,), dtype)
         return x / jnp.linalg.norm(x)
 
-    def pose(self, x: Array) -> Float[Array, "4 4"]:
-        """Pose at which the local coordinates of the links are zero, relative to the placement of the first link."""
+    def pose(self, x):
         return pose(quaternion_to_rotation(x), jnp.zeros(3, x.dtype))
 
     def integrate(self, x, step):
@@ -131,24 +173,18 @@ class Spherical(Joint):
         back = x0 * jnp.asarray([1, -1, -1, -1], x0.dtype)
         return quaternion_log(quaternion_multiply(back, x1))
 
-    def fault(self, x):
-        return not np.any(x[-4:])
-
     def normalised(self, x):
         length = jnp.sqrt(x @ x)
         return x / eqx.error_if(length, length < 1e-6, f"the quaternion of {self.name + self.parts[0]!r} is zero")
 
-    def bracket(self, u: Array) -> Float[Array, "size size"]:
-        """The matrix [u, .] of the Lie bracket of velocities."""
+    def bracket(self, u):
         return skew(u)
 
-    def rate_terms(self, v: Float[Array, "size *lanes"]) -> Float[Array, "size *lanes"]:
-        """The difference g(v) between dv/dt and the accelerations of the local coordinates."""
+    def rate_terms(self, v):
         x, y, z = v[:3]
         return jnp.stack([y * z, -x * z, x * y])
 
-    def rate_block(self, v: Float[Array, " size"]) -> Float[Array, "size size"]:
-        """The rate dB/dt at u = 0, with dB/dt v = g(v)."""
+    def rate_block(self, v):
         zero, y, z = jnp.zeros_like(v[0]), v[1], v[2]
         return jnp.stack([zero, z, zero, -z, zero, zero, y, zero, zero]).reshape(3, 3)
 
@@ -166,9 +202,6 @@ class Free(Spherical):
     def point(self) -> slice:
         """Slice of q that contains the joint's point."""
         return slice(self.start, self.start + 3)
-
-    def neutral(self):
-        return np.concatenate([np.zeros(3), super().neutral()])
 
     def random(self, turn, place, extent, dtype):
         point = jax.random.uniform(place, (3,), dtype, -extent, extent)
