@@ -36,10 +36,10 @@ def check(options: argparse.Namespace) -> None:
 def is_put_on_free_joint(options: argparse.Namespace) -> bool:
     """True if the model file has no free joint, so that `load` must add one at the root."""
     from ..io.files import read_bytes
-    from ..io.loading import is_mjcf
+    from ..io.loading import URDF, format_of
     from ..io.urdf import parse_robot
 
-    if not options.floating_base or is_mjcf(text := read_bytes(options.model)):
+    if not options.floating_base or format_of(text := read_bytes(options.model)) is not URDF:
         return False
     robot = parse_robot(text, options.model, inertials=False)
     return all(joint.kind != "floating" for joint in robot.joints.values())

@@ -52,17 +52,17 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io.files import read_bytes
-    from ..io.loading import is_mjcf, load
+    from ..io.loading import URDF, format_of, load
 
     if path.endswith(".eqx"):
         model = load_torque_model(path)
         model = dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
-    elif is_mjcf(text := read_bytes(path)):
-        model = TorqueModel(load(path, gravity=options.gravity, allow_nonphysical=allow_nonphysical))
-    else:
+    elif format_of(text := read_bytes(path)) is URDF:
         there = {name: value for name, value in options.lock if f'"{name}"'.encode() in text}
         given = {"lock": there or None, "tip": options.tip, "gravity": options.gravity}
         model = TorqueModel(load_possible(path, allow_nonphysical=allow_nonphysical, **given))
+    else:
+        model = TorqueModel(load(path, gravity=options.gravity, allow_nonphysical=allow_nonphysical))
     velocity = getattr(options, "coulomb_velocity", None)
     return dataclasses.replace(model, chain=with_coulomb_velocity(model.chain, velocity))
 

@@ -105,7 +105,7 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
     import warnings
 
     from ..io.files import read_bytes
-    from ..io.loading import is_mjcf, load, read_geometry
+    from ..io.loading import MJCF, format_of, load, read_geometry
     from ..io.mjcf import FEATURES
     from ..io.model_file import read_model
 
@@ -115,7 +115,7 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
     of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*: omitted: ", UserWarning)  # about forces, which are not shown
-        ignore = FEATURES if is_mjcf(read_bytes(path)) else ()
+        ignore = FEATURES if format_of(read_bytes(path)) is MJCF else ()
         chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
     return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)
 

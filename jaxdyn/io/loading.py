@@ -1,9 +1,10 @@
 """`load` and `loads`: read a robot description, whose format (URDF or MJCF) is detected from its root element."""
 
+import dataclasses
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -12,7 +13,6 @@ from ..model.chain import Chain
 from . import mjcf as mjcf, urdf as urdf
 from .files import read_bytes
 from .shapes import Geometry, geometry_from_mujoco, read_urdf_geometry
-from .urdf import Options
 
 
 def load(
@@ -83,24 +83,20 @@ def load(
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
-    only_urdf = lock, tip, floating_base, ignore_mimic, ignore_inertials
-    return _read(read_bytes(path), path, Options(*only_urdf, ignore, gravity, allow_nonphysical))
+    options = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
+    options |= {"ignore_inertials": ignore_inertials, "gravity": gravity, "allow_nonphysical": allow_nonphysical}
+    return _read(read_bytes(path), path, options | {"ignore": ignore})
 
 
 def loads(text: str | bytes, **options: Any) -> Chain:
     """Load a robot from URDF or MJCF text in memory. The options, warnings and errors are those of `load`."""
-    return _read(text, None, Options(**options))
+    return _read(text, None, options)
 
 
-def _read(data: str | bytes, path: str | os.PathLike[str] | None, options: Options) -> Chain:
+def _read(data: str | bytes, path: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> Chain:
     source = "<text>" if path is None else os.fspath(path)
-    if is_mjcf(data):
-        _only_for("URDF", {name: getattr(options, name) for name in urdf.ONLY_URDF}, source)
-        model = mjcf.compile_mjcf(data) if path is None else mjcf.compile_mjcf_file(path)
-        common = {name: getattr(options, name) for name in ("ignore", "gravity", "allow_nonphysical")}
-        return mjcf.chain_of(model, source, **common)
-    _only_for("MJCF", {"ignore": options.ignore}, source)
-    return urdf.chain_of(urdf.parse_robot(data, source, inertials=not options.ignore_inertials), options)
+    kind = format_of(data)
+    return kind.chain(data, path, source, **_own(kind, options, source))
 
 
 def read_geometry(
@@ -124,16 +120,47 @@ def read_geometry(
         ModelError: the file cannot be read, or is neither URDF nor MJCF; a number in a shape is malformed; or, for an MJCF
             file, MuJoCo is not installed or `packages` is passed.
     """
-    if is_mjcf(read_bytes(path)):
-        _only_for("URDF", {"packages": packages}, os.fspath(path))
-        return geometry_from_mujoco(mjcf.compile_mjcf_file(path), collision=collision)
-    return read_urdf_geometry(path, collision, packages or {})
+    kind = format_of(read_bytes(path))
+    return kind.geometry(path, collision, **_own(kind, {"packages": packages}, os.fspath(path)))
 
 
-def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
-    if meant := [name for name, value in given.items() if value]:
-        remedy = f"{{{meant[0]}}} is for {kind} files, which this is not; omit it"
+class Format(NamedTuple):
+    """A format of robot descriptions: the options of `load` and `read_geometry` that it has, and its readers."""
+
+    name: str
+    options: frozenset[str]
+    chain: Callable[..., Chain]  # from the data, the path (None for text), the source for messages, and the options
+    geometry: Callable[..., tuple[tuple[Geometry, ...], tuple[str, ...]]]  # from the path, `collision` and the options
+
+
+def _urdf(data: str | bytes, path: Any, source: str, **options: Any) -> Chain:
+    given = urdf.Options(**options)
+    return urdf.chain_of(urdf.parse_robot(data, source, inertials=not given.ignore_inertials), given)
+
+
+def _mjcf(
+    data: Any, path: Any, source: str, ignore: Any = (), gravity: Any = None, allow_nonphysical: Any = False
+) -> Chain:
+    return mjcf.chain_of(mjcf.compile_mjcf(data, path), source, ignore, gravity, allow_nonphysical=allow_nonphysical)
+
+
+def _mjcf_geometry(path: Any, collision: bool) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
+    return geometry_from_mujoco(mjcf.compile_mjcf("", path), collision=collision)
+
+
+_OF_URDF = frozenset({"packages", *(field.name for field in dataclasses.fields(urdf.Options))})
+URDF = Format("URDF", _OF_URDF, _urdf, read_urdf_geometry)
+MJCF = Format("MJCF", frozenset({"ignore", "gravity", "allow_nonphysical"}), _mjcf, _mjcf_geometry)
+FORMATS = {"robot": URDF, "mujoco": MJCF}  # by root element
+
+
+def _own(kind: Format, options: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The options that this format has; ModelError if an option of another one is given."""
+    foreign = {name: other.name for other in FORMATS.values() for name in other.options - kind.options}
+    if meant := [name for name, value in options.items() if name in foreign and value]:
+        remedy = f"{{{meant[0]}}} is for {foreign[meant[0]]} files, which this is not; omit it"
         raise ModelError(remedy=remedy, place=source, **{meant[0]: ""})
+    return {name: value for name, value in options.items() if name not in foreign}
 
 
 # what may stand before the root element: a declaration, comments, processing instructions, a document type; the group is
@@ -141,7 +168,8 @@ def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
 _BEFORE_ROOT = r"(?s)\ufeff?(?>\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>)*+"
 
 
-def is_mjcf(data: bytes | str) -> bool:
-    """Return True if the root element is `<mujoco>`, and False for other root elements or text that is not XML."""
+def format_of(data: bytes | str) -> Format:
+    """The format of a robot description, from its root element; URDF, whose reader says what is wrong, for unknown ones."""
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
-    return re.match(_BEFORE_ROOT + r"<mujoco[\s/>]", text) is not None
+    root = re.match(_BEFORE_ROOT + r"<([^\s/>]+)[\s/>]", text)
+    return FORMATS.get(root[1], URDF) if root else URDF

@@ -21,7 +21,6 @@ from ..model.joints import Free, Joint as OneDof, Spherical
 from ..spatial.components import rotation_about
 from ..spatial.inertia import transform_inertial_parameters
 from ..spatial.so3 import quaternion_to_rotation
-from .files import read_bytes
 from .urdf import fresh
 
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
@@ -401,25 +400,19 @@ def from_mujoco(
     return chain_of(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
-def compile_mjcf(text: str | bytes) -> Any:
-    """Compile MJCF text to a model (`mujoco.MjModel`). An error in MuJoCo raises a `ModelError`."""
-    return _compile("from_xml_string", text if isinstance(text, str) else text.decode("utf-8", "replace"), "<text>")
-
-
-def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
-    """Compile an MJCF file, which may include other files. An error in MuJoCo raises a `ModelError`."""
-    read_bytes(path)  # if the file cannot be read, raises the same errors as all other readers
-    return _compile("from_xml_path", os.fspath(path), os.fspath(path))
-
-
-def _compile(reader: str, given: str, source: str) -> Any:
+def compile_mjcf(text: str | bytes, path: str | os.PathLike[str] | None = None) -> Any:
+    """Compile MJCF text, or the file at `path`, which may include other files. An error in MuJoCo raises a `ModelError`."""
+    source = "<text>" if path is None else os.fspath(path)
     try:
         import mujoco
     except ImportError as error:  # the cause tells callers that the file itself may be intact
         fault = "MJCF is read by MuJoCo, which is not installed"
         raise ModelError(fault, 'install it with pip install "jaxdyn[mjcf]"', place=source) from error
+    model = vars(mujoco)["MjModel"]
     try:
-        return getattr(vars(mujoco)["MjModel"], reader)(given)
+        if path is not None:
+            return model.from_xml_path(source)
+        return model.from_xml_string(text if isinstance(text, str) else text.decode("utf-8", "replace"))
     except ValueError as error:
         reason = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
         raise ModelError(f"MuJoCo cannot compile this model: {reason}", place=source) from None

@@ -143,7 +143,7 @@ _GREY = (0.7, 0.7, 0.7, 1.0)
 
 
 def read_urdf_geometry(
-    path: str | os.PathLike[str], collision: bool, packages: Mapping[str, str | os.PathLike[str]]
+    path: str | os.PathLike[str], collision: bool, packages: Mapping[str, str | os.PathLike[str]] | None = None
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """Read the `<visual>` or `<collision>` shapes of all links in a URDF file, with notes on shapes that cannot be drawn."""
     robot = parse_robot(read_bytes(path), os.fspath(path))
@@ -153,7 +153,7 @@ def read_urdf_geometry(
     notes: list[str] = []
     for name, link in robot.links.items():
         for node in link.node.findall("collision" if collision else "visual"):
-            shape, note = _shape(node, name, Path(path), packages)  # type: ignore[arg-type]
+            shape, note = _shape(node, name, Path(path), packages or {})  # type: ignore[arg-type]
             if note:
                 notes.append(note)
             if shape is not None:

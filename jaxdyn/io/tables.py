@@ -199,7 +199,6 @@ def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tupl
 
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
-SUFFIXES = (*TEXT_SUFFIXES, ".npz", ".parquet")
 
 BadCell = tuple[int, str, str]  # row index from 0, column, fault
 
@@ -254,8 +253,9 @@ def binary_parts(path: pathlib.Path, wanted: Sequence[str], rows: int) -> Genera
 def checked_suffix(path: pathlib.Path) -> str:
     """Check that a log file exists, is supported and is not empty, and return its suffix in lower case."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
+    known = *TEXT_SUFFIXES, *_BINARY
+    if suffix not in known:
+        raise LogError(f"{path}: a log is a {', '.join(known)} file, not {suffix or 'one without a suffix'!r}")
     if not os.path.isfile(path):  # unlike pathlib, accepts any path
         raise LogError(f"{path}: there is no such file")
     if path.stat().st_size == 0:
@@ -530,6 +530,7 @@ def _parquet_parts(path: pathlib.Path, wanted: Sequence[str], rows: int) -> Gene
             yield {name: _parquet_column(path, name, batch.column(name)) for name in wanted}
 
 
+# other formats than text: functions that open a file, and that read it in parts
 _BINARY = {".npz": (_open_npz, _npz_parts), ".parquet": (_open_parquet, _parquet_parts)}
 
 

@@ -2,13 +2,14 @@
 
 `parse_robot` reads the elements of a document into links and joints, `arrange` makes of them the tree of moving links
 (planar and floating joints are split, fixed links fused, mimic joints coupled), and `chain_of` builds the chain. Every
-error names the file and the line; what is only doubtful is collected, and reported in a single warning.
+error names the file, and the line of the element at fault; errors of the whole robot, such as two roots or an unknown tip,
+name only the file. What is only doubtful is collected, and reported in a single warning.
 """
 
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -51,32 +52,42 @@ DRIVES = {
     "springs.stiffness": ("jaxdyn", "stiffness"),
     "springs.rest_position": ("jaxdyn", "rest_position"),
 }
-_MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
-_COMPOUND: dict[str, type[ChainJoint]] = {"planar": Planar, "floating": Free}
 _SINGULAR = 1e-13  # eigenvalues of M, scaled to a unit diagonal, that are smaller than this (times n) count as zero
 
 
-ONLY_URDF = ("lock", "tip", "floating_base", "ignore_mimic", "ignore_inertials")
+def _basis(normal: np.ndarray) -> np.ndarray:
+    """Two axes of a plane and its normal, right-handed; for the normal z, they are x, y and z."""
+    start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
+    first = start - (start @ normal) * normal
+    first /= np.linalg.norm(first)
+    return np.array([first, np.cross(normal, first), normal])
+
+
+# joints with several degrees of freedom: type in a chain, kinds of the parts, and their axes from the joint's axis
+_COMPOUND: dict[str, tuple[type[ChainJoint], tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
+    "planar": (Planar, ("prismatic", "prismatic", "continuous"), _basis),
+    "floating": (Free, ("continuous",) * 3 + ("prismatic",) * 3, lambda _: np.tile(np.eye(3), (2, 1))),
+}
+_MOVING = ("revolute", "continuous", "prismatic", *_COMPOUND)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options of `jaxdyn.load`; the first five are for URDF files only, and `ignore` is for MJCF files only."""
+    """The options of `jaxdyn.load` for URDF files."""
 
     lock: Mapping[str, float] | None = None
     tip: str | None = None
     floating_base: bool | str = False
     ignore_mimic: bool = False
     ignore_inertials: bool = False
-    ignore: Collection[str] = ()
     gravity: ArrayLike | Sequence[float] | None = None
     allow_nonphysical: bool = False
 
 
-class Fault(NamedTuple):
+class Flaw(NamedTuple):
     """A fault in a link's `<inertial>`: the error, whether it is slight (and tolerated), and the element at fault."""
 
-    what: ModelError
+    error: ModelError
     slight: bool
     node: Node
 
@@ -88,7 +99,7 @@ class Link:
     name: str
     inertia: Float[np.ndarray, "10"] | None
     node: Node
-    fault: Fault | None = None
+    flaw: Flaw | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -177,7 +188,7 @@ def chain_of(robot: Robot, options: Options) -> Chain:
     if gravity is None:
         node = only_child(robot.document.root, "jaxdyn", "the robot")
         gravity = numbers(node, "gravity", 3, "the robot", EARTH)
-    if remarks := [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_remarks(robot, layout, options)]:
+    if remarks := [*robot.remarks, *_flaws(robot, layout, allow_nonphysical), *_remarks(robot, layout, options)]:
         warn(f"{robot.source}: {'; '.join(remarks)}")
     names, links = (tuple(getattr(joint, which) for joint in layout.joints) for which in ("name", "child"))
     ends = {"base_name": layout.root, "tip_name": layout.tip, "compound_joints": layout.compound_joints}
@@ -242,7 +253,7 @@ def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
     try:
         return _with_inertial(name, node, moved)
     except ModelError as error:  # raised later, if the inertia has an effect
-        return Link(name, None, node, Fault(error, False, node))
+        return Link(name, None, node, Flaw(error, False, node))
 
 
 def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
@@ -252,30 +263,27 @@ def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
         return Link(name, None, node)
     mass_node, inertia_node = only_child(inertial, "mass", label), only_child(inertial, "inertia", label)
     if mass_node is None or inertia_node is None:
-        missing, remedy = (
-            "mass" if mass_node is None else "inertia",
-            "add it, or remove <inertial>, if the link has no mass",
-        )
-        raise fail(inertial, f"{label}: <inertial> needs <{missing}>", remedy)
+        fault = f"{label}: <inertial> needs <{'mass' if mass_node is None else 'inertia'}>"
+        raise fail(inertial, fault, "add it, or remove <inertial>, if the link has no mass")
     mass = number(mass_node, "value", label)
     about_com = np.array([mass, 0.0, 0.0, 0.0, *(number(inertia_node, key, label) for key in MOMENTS)])
     if name not in moved and not about_com.any():
         return Link(name, None, node)
     if np.abs(about_com).max() > LARGEST:
         raise fail(inertial, f"{label}: {np.abs(about_com).max():g} is implausible for a rigid body; check the units")
-    fault = _fault(name, about_com, name in moved, mass_node, inertia_node)
-    return Link(name, transform_inertial_parameters(origin_pose(inertial, label), about_com), node, fault)
+    flaw = _flaw(name, about_com, name in moved, mass_node, inertia_node)
+    return Link(name, transform_inertial_parameters(origin_pose(inertial, label), about_com), node, flaw)
 
 
-def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Fault | None:
+def _flaw(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Flaw | None:
     """Find the fault of an inertia `pi` about the centre of mass, if any. `moved`: the link is on a moving joint."""
     mass = pi[0]
     if mass < 0 or (mass == 0 and moved):
-        what = ModelError(f"link {name!r}: mass {mass:g} kg is not positive", "correct it, remove <inertial>")
-        return Fault(what, False, mass_node)
-    if (what := inertia_faults({name: pi}).get(name)) is not None:
-        return Fault(what, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
-    return Fault(ModelError(f"link {name!r} has an inertia, but no mass"), True, mass_node) if mass == 0 else None
+        error = ModelError(f"link {name!r}: mass {mass:g} kg is not positive", "correct it, remove <inertial>")
+        return Flaw(error, False, mass_node)
+    if (error := inertia_faults({name: pi}).get(name)) is not None:
+        return Flaw(error, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
+    return Flaw(ModelError(f"link {name!r} has an inertia, but no mass"), True, mass_node) if mass == 0 else None
 
 
 def _joint(node: Node, remarks: list[str], version: float) -> Joint:
@@ -285,9 +293,8 @@ def _joint(node: Node, remarks: list[str], version: float) -> Joint:
     fixed = kind == "fixed"
     if kind not in _MOVING and not fixed:
         raise fail(node, f"{label}: joint type {kind!r} is not supported; use one of {', '.join(_MOVING)} and fixed")
-    children = {
-        tag: only_child(node, tag, label) for tag in ("parent", "child", "limit", "dynamics", "mimic", "jaxdyn")
-    }
+    tags = "parent", "child", "limit", "dynamics", "mimic", "jaxdyn"
+    children = {tag: only_child(node, tag, label) for tag in tags}
     if missing := [tag for tag in ("parent", "child") if children[tag] is None]:
         raise fail(node, f'{label} needs <{missing[0]} link=".."/>')
     parent, child = (attribute(children[tag], "link", label) for tag in ("parent", "child"))  # type: ignore[arg-type]
@@ -308,7 +315,7 @@ def _joint(node: Node, remarks: list[str], version: float) -> Joint:
         raise fail(node if here is None else here, f"{label}: coulomb_velocity {width:g} {why}")
     mimic, follows = None, motion["mimic"]
     if follows is not None:
-        if kind in ("planar", "floating"):
+        if kind in _COMPOUND:
             raise fail(follows, f"{label}: a {kind} joint cannot mimic another joint; remove <mimic>")
         multiplier, offset = number(follows, "multiplier", label, 1.0), number(follows, "offset", label, 0.0)
         mimic = attribute(follows, "joint", label), multiplier, offset
@@ -441,7 +448,7 @@ def arrange(robot: Robot, options: Options) -> Layout:
     for joint in robot.joints.values():
         if joint.mimic is not None:
             master = robot.joints.get(joint.mimic[0])
-            if master is None or master.kind in ("fixed", "planar", "floating"):
+            if master is None or master.kind in ("fixed", *_COMPOUND):
                 what = "moving joint" if master is None or master.kind == "fixed" else "joint with a single position"
                 fault = f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is not a {what}"
                 raise fail(joint.node, fault, "correct the name, or pass {ignore_mimic}", ignore_mimic="True")
@@ -468,14 +475,13 @@ def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dic
         if joint.kind not in _COMPOUND:
             outward.append(joint)
             continue
-        floats, compound = joint.kind == "floating", _COMPOUND[joint.kind]
-        if floats and (joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0):
-            fault = f"joint {joint.name!r} is floating, but not relative to the origin of the root {robot.root!r}"
+        compound, kinds, axes = _COMPOUND[joint.kind]
+        if compound.at_base and (joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0):
+            fault = f"joint {joint.name!r} is {joint.kind}, but not relative to the origin of the root {robot.root!r}"
             raise fail(joint.node, fault, "attach the joint to the root, without <origin>")
-        names = [joint.name + end if end == "" else fresh(joint.name + end, set(joints)) for end in compound.parts]
-        kinds = ("continuous",) * 3 + ("prismatic",) * 3 if floats else ("prismatic", "prismatic", "continuous")
-        axes = np.tile(np.eye(3), (2, 1)) if floats else _basis(joint.axis)
-        parts = list(zip(names, kinds, axes, strict=True))
+        others = joints.keys() - {joint.name}
+        names = [untaken(joint.name + end, others) for end in compound.parts]
+        parts = list(zip(names, kinds, axes(joint.axis), strict=True))
         named[joint.name, compound.kind] = tuple(names)
         del joints[joint.name]
         parent, origin = joint.parent, joint.origin
@@ -484,7 +490,7 @@ def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dic
         for name, kind, axis in parts:
             child = joint.child
             if name != parts[-1][0]:
-                child = fresh(f"{joint.child}_{name.removeprefix(joint.name + '_')}", set(links))
+                child = untaken(f"{joint.child}_{name.removeprefix(joint.name + '_')}", links)
                 links[child] = Link(child, None, joint.node)
             ends = {"parent": parent, "child": child, "origin": origin}
             joints[name] = dataclasses.replace(whole, name=name, kind=kind, axis=axis, **ends)
@@ -495,7 +501,7 @@ def _expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dic
 
 def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
     """The robot with a free joint, whose name is chosen if it is True, between a new root link and the old one."""
-    choose = lambda names, taken: next((x for x in names if x not in taken), fresh(names[-1], set(taken)))
+    choose = lambda names, taken: next((x for x in names if x not in taken), untaken(names[-1], taken))
     if name is True:
         name = choose(("floating_base", "root_joint"), robot.joints)
     elif name in robot.joints:
@@ -509,18 +515,16 @@ def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
     return dataclasses.replace(robot, links=links, joints=joints, root=world, outward=(free, *robot.outward))
 
 
-def _basis(normal: np.ndarray) -> np.ndarray:
-    """Two axes of a plane and its normal, right-handed; for the normal z, they are x, y and z."""
-    start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
-    first = start - (start @ normal) * normal
-    first /= np.linalg.norm(first)
-    return np.array([first, np.cross(normal, first), normal])
+def untaken(name: str, taken: Container[str]) -> str:
+    """The name, or a variant of the name if it is in `taken`."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """Return the name, or a variant of the name if it is in `taken`, and add the result to `taken`."""
-    while name in taken:
-        name += "_"
+    """The name, or a variant of the name if it is in `taken`, to which the result is added."""
+    name = untaken(name, taken)
     taken.add(name)
     return name
 
@@ -554,7 +558,7 @@ def _fuse(robot: Robot, lock: Mapping[str, float], tip: str | None) -> Layout:
         i = index[carrier[name]]
         if i >= 0 and link.inertia is not None:
             inertia[i] += transform_inertial_parameters(pose[name], link.inertia)
-        if i >= 0 and (link.inertia is not None or link.fault is not None):
+        if i >= 0 and (link.inertia is not None or link.flaw is not None):
             bodies[name] = i
         if name not in moving and name != robot.root:
             frames[name] = (i, pose[name])
@@ -704,23 +708,23 @@ def _remarks(robot: Robot, layout: Layout, options: Options) -> list[str]:
     return remarks
 
 
-def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
+def _flaws(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
     """Compose warnings about inconsistent inertias that are tolerated; ModelError for one that has an effect."""
     slight, unused = [], []
     possible = lambda name, pi: pi[0] > 0 and not inertia_faults({name: pi}, SLIGHTLY)
     for link in robot.links.values():
-        if link.fault is None:
+        if (flaw := link.flaw) is None:
             continue
         if link.name not in layout.bodies:
             unused.append(repr(link.name))
         elif link.inertia is None:
-            raise link.fault.what
-        elif link.fault.slight or possible(link.name, layout.inertia[layout.bodies[link.name]]):
-            slight.append(link.fault.what.fault)
+            raise flaw.error
+        elif flaw.slight or possible(link.name, layout.inertia[layout.bodies[link.name]]):
+            slight.append(flaw.error.fault)
         elif not allow_nonphysical:
-            what = link.fault.what
-            remedy = f"{what.remedy}, load only the kinematics with {{ignore_inertials}}, or pass {{allow_nonphysical}}"
-            raise fail(link.fault.node, what.fault, remedy, ignore_inertials="True", allow_nonphysical="True")
+            remedy = "load only the kinematics with {ignore_inertials}, or pass {allow_nonphysical}"
+            remedy = f"{flaw.error.remedy}, {remedy}"
+            raise fail(flaw.node, flaw.error.fault, remedy, ignore_inertials="True", allow_nonphysical="True")
     if allow_nonphysical:
         return []
     said = [f"physically inconsistent inertias are used unchanged: {'; '.join(slight)}"] if slight else []

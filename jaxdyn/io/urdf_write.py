@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 from ..errors import ModelError
 from ..model.build import EARTH, JOINT_LEAVES, SLIGHTLY, inertia_faults, pose_of, rpy_of
 from ..model.chain import Chain, layout, named_leaves
-from ..model.joints import Free, Spherical
+from ..model.joints import Free
 from ..spatial.components import Values
 from ..spatial.inertia import transform_inertial_parameters
 from ..spatial.so3 import rpy_to_rotation
@@ -214,7 +214,7 @@ def update_urdf(
             or the file cannot be written.
     """
     source = os.fspath(source_path)
-    options = Options(lock, tip, floating_base, ignore_mimic)
+    options = Options(lock=lock, tip=tip, floating_base=floating_base, ignore_mimic=ignore_mimic)
     robot = parse_robot(read_bytes(source_path), source, inertials=False)  # inertias are replaced
     arrangement = arrange(robot, options)
     arrays = arrays_of(chain)
@@ -368,9 +368,9 @@ def inner_links(chain: Chain, arrays: Mapping[str, np.ndarray]) -> set[int]:
 def check_writable(chain: Chain) -> None:
     """Raise an error if URDF cannot represent the chain."""
     check_helical(chain, "URDF supports only revolute and prismatic joints")
-    for link, kind in chain.topology.compound_joints:
-        if kind == Spherical.kind:
-            raise ModelError(f"joint {chain.joint_names[link]!r} is spherical; URDF has no such joint")
+    for joint in layout(chain).curved:
+        if joint.kind != Free.kind:
+            raise ModelError(f"joint {chain.joint_names[joint.link]!r} is {joint.kind}; URDF has no such joint")
     if chain.transmission is not None:
         driven = np.flatnonzero(np.any(np.asarray(chain.transmission.matrix), axis=0))
         where = f" (it drives {chain.joint_names[driven[0]]!r})" if len(driven) else ""
