@@ -69,8 +69,8 @@ from .problem import (
 )
 
 RECORDED = 200  # iterations in the history: its length must not depend on `max_iterations`, which is traced
-# problems per group of a batch on the CPU: two groups of the engine's 8 lanes; more would wait for the slowest
-TOGETHER = 16
+# problems per group of a batch on the CPU; more would wait for the slowest
+GROUP = 16
 
 # The damping of Q_uu, relative to the mean of R, changes as in Tassa, Erez & Todorov (2012): by a factor that itself grows by
 # FASTER with every failure in a row, from LIGHTEST on; below LIGHTEST, it is zero, so that convergence is quadratic.
@@ -94,7 +94,7 @@ class _Start(NamedTuple):
     boxed: Array  # True if the policy respects the torque limits from the first iteration on
 
 
-class _Limits(NamedTuple):
+class _Ends(NamedTuple):
     iterations: Array
     tolerance: Array
 
@@ -162,11 +162,12 @@ def solve_by_shooting(
             convex: near the solution, fewer but more expensive iterations than with Gauss-Newton's.
         penalty: initial weight of the augmented Lagrangian.
         together: try all step lengths in parallel, which is faster where latency dominates, as for a few problems on a GPU.
+            Step lengths above 1 are then fixed, so that the iterations may differ.
 
     Returns:
         The solution, or the last iterate. The history contains the first 200 iterations. Besides those of all solvers, the
         multipliers are "torques", the derivatives of the cost by torques at a limit, and "gains", the feedback gains of the
-        policy near the solution, (N, nv, 2 nv).
+        policy near the solution, (N, nv, 2 nv), or (N, nv, 3 nv) with a cost or constraint of the torque rate.
 
     Raises:
         TrajectoryError: the duration is free, the guess and the problem differ in the number of steps, or `max_iterations` is
@@ -181,22 +182,20 @@ def solve_by_shooting(
     # pass the guess and the numeric options as arguments, so that new values do not trigger recompilation
     start = _first(problem, guess, penalty)
     dtype = start.trajectory.q.dtype
-    limits = _Limits(
+    ends = _Ends(
         jnp.asarray(max_iterations, jnp.int32),
         jnp.asarray((1e-6 if dtype == jnp.float64 else 1e-3) if tolerance is None else tolerance, dtype),
     )
-    return _solve(problem, start, limits, second_order, together)
+    return _solve(problem, start, ends, second_order, together)
 
 
 @compiled
-def _solve(
-    problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
-) -> Solution:
+def _solve(problem: OptimalControlProblem, start: _Start, ends: _Ends, second_order: bool, together: bool) -> Solution:
     problem = with_resting_torque(problem)
     # differentiate the solution, not the iterations
     bare, start = jax.lax.stop_gradient((problem, start))
-    solve = in_groups(functools.partial(_iterate, second_order=second_order, together=together), TOGETHER)
-    state = jax.lax.stop_gradient(solve(bare, start, limits))
+    solve = in_groups(functools.partial(_iterate, second_order=second_order, together=together), GROUP)
+    state = jax.lax.stop_gradient(solve(bare, start, ends))
     duals, held = state.multipliers["dynamics"], state.multipliers["torques"]
     found = state.multipliers["constraints"], state.multipliers["terminal_constraints"]
     solved = Solved(state.now.trajectory, state.round.penalty._replace(multipliers=found), duals, -jnp.sign(held))
@@ -241,12 +240,10 @@ def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, wei
     return _Start(trajectory, penalty, jnp.asarray(known is not None or problem.torque_limits is None))
 
 
-def _iterate(
-    problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
-) -> _State:
+def _iterate(problem: OptimalControlProblem, start: _Start, ends: _Ends, second_order: bool, together: bool) -> _State:
     """Iterate, and return the final state."""
-    turn = lambda state: _turn(problem, limits, state, second_order, together)
-    return jax.lax.while_loop(lambda state: state.status == RUNNING, turn, _before(problem, start, limits.tolerance))
+    turn = lambda state: _turn(problem, ends, state, second_order, together)
+    return jax.lax.while_loop(lambda state: state.status == RUNNING, turn, _before(problem, start, ends.tolerance))
 
 
 def _before(problem: OptimalControlProblem, start: _Start, tolerance: Array) -> _State:
@@ -282,7 +279,7 @@ def _is_constrained(problem: OptimalControlProblem) -> bool:
     return bool(problem.constraints or problem.terminal_constraints)
 
 
-def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_order: bool, together: bool) -> _State:
+def _turn(problem: OptimalControlProblem, ends: _Ends, state: _State, second_order: bool, together: bool) -> _State:
     """One iteration: solve the linear-quadratic problem, evaluate the residuals, and take a step under the new policy."""
     now, round_, pace, limits = state.now, state.round, state.pace, problem.torque_limits
     tau = now.trajectory.tau
@@ -330,7 +327,7 @@ def _policy(
     return *solution, share
 
 
-def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation, fine: Array) -> Array:
+def _status(ends: _Ends, state: _State, residuals: Residuals, found: Violation, fine: Array) -> Array:
     """The status at the current iterate; RUNNING if the iterations continue."""
     solved = (residuals.largest <= ends.tolerance) & jnp.isfinite(state.now.value) & state.pace.boxed
     too_heavy = fine & (state.round.penalty.weight >= HEAVIEST) & (found.largest > ends.tolerance)
@@ -395,7 +392,7 @@ def _step(
 
     # the policy of a non-convex problem is meaningless; a slope of NaN rejects every step
     slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
-    return *first_that_helps(attempt, now, merit, slope, together, wide == 0), weight
+    return *line_search(attempt, now, merit, slope, together, wide == 0), weight
 
 
 def _widened(bounds: tuple[Array, Array], boxed: Array) -> tuple[Array, Array]:
@@ -432,7 +429,7 @@ class _Search(NamedTuple):
     done: Array
 
 
-def first_that_helps(
+def line_search(
     attempt: Callable[[Array], tuple[Any, Array]],
     nothing: Any,
     merit: Float[Array, ""],
@@ -440,7 +437,11 @@ def first_that_helps(
     together: bool,
     longer: Array,
 ) -> tuple[Any, Float[Array, ""]]:
-    """(result, length) of the first of 1, 1/2, ... (or, if `longer`, a longer step) that lowers the merit enough (Armijo)."""
+    """(result, length) of the first of 1, 1/2, ... that lowers the merit enough (Armijo); length 0 if none does.
+
+    If `longer`, step lengths above 1 are tried as well, if 1 helps: the minimum of a parabola through the merits, or, if
+    `together`, 2, 4 and 8. The two searches can therefore take different steps.
+    """
     dtype = merit.dtype
     rounding = 10 * jnp.finfo(dtype).eps * jnp.abs(merit)
     helps = lambda new, length: new <= merit + ENOUGH * length * jnp.minimum(slope, 0) + rounding
