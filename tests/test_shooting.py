@@ -55,7 +55,7 @@ from jaxdyn.trajectory.shooting import (
     _status,
     _step,
     differentiable,
-    first_that_helps,
+    line_search,
 )
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
@@ -655,9 +655,7 @@ def test_step_lengths_are_chosen_by_a_parabola(together):
     @once
     def run(least, slope, longer):
         merit = lambda length: 2.0 + slope * (length - 0.5 * length**2 / least)
-        return first_that_helps(
-            lambda a: (a * jnp.ones(2), merit(a)), -jnp.ones(2), merit(0.0), slope, together, longer
-        )
+        return line_search(lambda a: (a * jnp.ones(2), merit(a)), -jnp.ones(2), merit(0.0), slope, together, longer)
 
     def chosen(least, slope=-1.0, longer=True):
         result, length = run(*map(jnp.asarray, (least, slope, longer)))
