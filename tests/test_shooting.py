@@ -48,8 +48,8 @@ from jaxdyn.trajectory.problem import advance, knots_of
 from jaxdyn.trajectory.shooting import (
     Solved,
     _convex_policy,
+    _Ends,
     _Iterate,
-    _Limits,
     _Pace,
     _paced,
     _status,
@@ -712,7 +712,7 @@ def test_iterations_end_where_they_converge_and_otherwise_by_the_first_reason(an
             round=SimpleNamespace(penalty=SimpleNamespace(weight=x["weight"])),
             iteration=x["iteration"],
         )
-        return _status(_Limits(5, 1e-6), state, residuals, SimpleNamespace(largest=x["violated"]), x["fine"])
+        return _status(_Ends(5, 1e-6), state, residuals, SimpleNamespace(largest=x["violated"]), x["fine"])
 
     def ends(**changed):
         status = int(run(jax.tree.map(jnp.asarray, usual | changed)))
