@@ -179,11 +179,11 @@ def test_constant_arguments_of_kernels(name):
 def test_arguments_that_a_kernel_need_not_read():
     """The library's kernels, with an argument whose product with zero is folded: alone, and called from the outside."""
     program = """
-from jaxdyn.dynamics.engine.lanes import by_batch, over_lanes
+from jaxdyn.dynamics.engine.lanes import by_batch, kernel_of_lanes
 folded = lambda x, k: jnp.sin(x) + k * 0
 k = jnp.arange(4)
 print(jax.jit(by_batch(folded, size=lambda x: 10))(x, k) - jnp.sin(x))
-print(jax.jit(over_lanes(folded, kernel=True))(x, k) - jnp.sin(x))
+print(jax.jit(kernel_of_lanes(folded))(x, k) - jnp.sin(x))
 """
     ended = run(program)
     assert ended.returncode == 0, ended.stderr[-2000:]

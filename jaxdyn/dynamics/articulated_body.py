@@ -32,11 +32,10 @@ from ..spatial.components import (
     sym_to_mat,
     transpose,
     unrotate,
-    unstack,
     zeros,
 )
 from .composite_body import mass_matrix_solve
-from .coordinates import base_gravity, link_wrenches, rate_terms
+from .coordinates import base_at_rest, base_gravity, link_wrenches, rate_terms
 from .engine.kernel import uses_definitions
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch, sparse_jvp
 from .engine.sweep import Link, inward, outward
@@ -177,8 +176,7 @@ def articulated_body(
         qddi = rest - dot(gain, (*dw, *a))
         return (add(dw, scale(qddi, link.screw[:3])), add(a, scale(qddi, link.screw[3:]))), qddi, (*dw, *a, qddi)
 
-    base = (zero, sub(zero, unstack(gravity)))
-    return outward(chain, q, accelerations, base, (biases, gains, rests), shares=True)
+    return outward(chain, q, accelerations, base_at_rest(gravity, zero)[1:], (biases, gains, rests), shares=True)
 
 
 def rigid(inertia) -> ArticulatedInertia:

@@ -81,8 +81,8 @@ def mass_matrix(chain: Chain, q: Position) -> Float[Array, "nv nv"]:
 @by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
 def link_mass_matrix(chain: Chain, x: PerLink) -> Float[Array, "n n *#lanes"]:
     """Mass matrix of the rigid links, without armature, of a chain with ordinary joints."""
-    zero, still = jnp.zeros_like(x, jnp.result_type(x, chain.inertia)), jnp.zeros_like(chain.gravity)
-    return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
+    zero, no_gravity = jnp.zeros_like(x, jnp.result_type(x, chain.inertia)), jnp.zeros_like(chain.gravity)
+    return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, no_gravity, None), zero)
 
 
 def carried_masses(

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..errors import ModelError
 from ..model.chain import Chain, Velocity, Wrench, Wrenches, frame_index, layout
 from ..model.compiled import any_axis_types, checked
+from ..spatial.components import sub, unstack
 from ..spatial.se3 import adjoint, pose_inverse
 
 
@@ -95,8 +96,14 @@ def with_drives(chain: Chain, torques: Float[Array, " n"], a: Float[Array, " nv"
 
 
 def base_gravity(chain: Chain) -> Float[Array, "3"]:
-    """The gravity vector in the axes of the base."""
+    """The gravity vector g in the axes of the base; formulas in world axes use `chain.gravity` instead."""
     return chain.gravity if chain.base_pose is None else chain.base_pose[:3, :3].T @ chain.gravity
+
+
+def base_at_rest(gravity: Array, zero: tuple[Array, ...]) -> tuple[tuple[Array, ...], ...]:
+    """Angular velocity, its rate and `base_acceleration` -g of a base at rest, which acts on links like their weights."""
+    base_acceleration = sub(zero, unstack(gravity))
+    return zero, zero, base_acceleration
 
 
 def joints_of(chain: Chain, matrix: Array) -> Array:

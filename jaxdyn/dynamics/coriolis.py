@@ -243,9 +243,10 @@ def matrix_form(
         carried = jax.vmap(lambda t: adjoint(pose_inverse(t) @ base) @ motion)(poses)
         return (on_base * carried).reshape(-1)
 
-    still, up = jnp.zeros(6, dtype), jnp.concatenate([jnp.zeros(3, dtype), -base_gravity(chain).astype(dtype)])
+    still = jnp.zeros(6, dtype)
+    minus_gravity = jnp.concatenate([jnp.zeros(3, dtype), -base_gravity(chain).astype(dtype)])
     twist = from_base(still if base_twist is None else base_twist)
-    acceleration = from_base(up if base_acceleration is None else up + base_acceleration)
+    acceleration = from_base(minus_gravity if base_acceleration is None else minus_gravity + base_acceleration)
     acting = link_wrenches(chain, None, wrench_by_tip)
     tip = jnp.zeros(6 * n, dtype) if acting is None else -acting.reshape(-1)
 

@@ -123,7 +123,7 @@ def inverse_dynamics_derivatives(
         - parameters: d tau / d pi, the `regressor`; None unless requested.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)
+    position, velocity, acceleration = _torque_jacobians(chain, q, qd, qdd, wrenches)
     own = regressor(chain, q, qd, qdd) if parameters else None
     return InverseDynamicsDerivatives(position, velocity, acceleration, own)
 
@@ -153,26 +153,26 @@ def forward_dynamics_derivatives(
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     ordinary = is_ordinary(chain) and chain.transmission is None
     if ordinary and chain.nv <= TOGETHER and not uses_definitions():
-        qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
+        qdd, position, velocity, inverse = _link_qdd_and_jacobians(chain, q, qd, tau, base_gravity(chain), wrenches)
     else:
         qdd = forward_dynamics(chain, q, qd, tau, wrenches)
-        position, velocity, inverse = _matrix_slopes(chain, q, qd, qdd, wrenches)
+        position, velocity, inverse = _jacobians_at_qdd(chain, q, qd, qdd, wrenches)
     own = -inverse @ regressor(chain, q, qd, qdd) if parameters else None
     return ForwardDynamicsDerivatives(position, velocity, inverse, own)
 
 
-def slopes_of_accelerations(
+def derivatives_at_qdd(
     chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
 ) -> ForwardDynamicsDerivatives:
     """Jacobians of `forward_dynamics` at known qdd, for robots with ordinary joints and no transmission."""
     if chain.nv <= TOGETHER and not uses_definitions():
-        position, velocity, inverse = _link_slopes(chain, q, qd, qdd, base_gravity(chain), None)
+        position, velocity, inverse = _link_jacobians_at_qdd(chain, q, qd, qdd, base_gravity(chain), None)
     else:
-        position, velocity, inverse = _matrix_slopes(chain, q, qd, qdd, None)
+        position, velocity, inverse = _jacobians_at_qdd(chain, q, qd, qdd, None)
     return ForwardDynamicsDerivatives(position, velocity, inverse)
 
 
-def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
+def _torque_jacobians(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, ...]:
     """Jacobians of `inverse_dynamics` with respect to small motions, velocities and accelerations."""
     if uses_definitions():
         torques = lambda dq, v, a: inverse_dynamics(chain, integrate(chain, q, dq), v, a, wrenches)
@@ -185,9 +185,10 @@ def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array |
     return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
 
 
-def _matrix_slopes(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
+def _jacobians_at_qdd(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, ...]:
+    """Jacobians of `forward_dynamics` with respect to small motions and velocities, and M^-1, at known qdd."""
     # without the barrier, XLA would fuse the assembly of the matrices into the products and repeat it for every row
-    by_position, by_velocity, mass = jax.lax.optimization_barrier(_of_torques(chain, q, qd, qdd, wrenches))
+    by_position, by_velocity, mass = jax.lax.optimization_barrier(_torque_jacobians(chain, q, qd, qdd, wrenches))
     inverse = inverse_of_mass_matrix(mass)
     return -inverse @ by_position, -inverse @ by_velocity, inverse
 
@@ -198,7 +199,7 @@ def _per_link(chain: Chain) -> int:
 
 
 @by_batch(size=_per_link)
-def _link_forward(
+def _link_qdd_and_jacobians(
     chain: Chain, q: PerLink, qd: PerLink, tau: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
@@ -206,7 +207,7 @@ def _link_forward(
     # 1.5 KB
     if not mode().in_kernel:
         qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
-        return qdd, *_link_slopes(chain, q, qd, qdd, gravity, wrenches)
+        return qdd, *_link_jacobians_at_qdd(chain, q, qd, qdd, gravity, wrenches)
     still = world_motion(chain, q, qd, jnp.zeros_like(qd), gravity, wrenches)
     bias, mass = torques_and_mass(chain, q, still, chain.armature)
     inverse = positive_inverse(mass)
@@ -217,7 +218,7 @@ def _link_forward(
 
 
 @by_batch(size=_per_link)
-def _link_slopes(
+def _link_jacobians_at_qdd(
     chain: Chain, q: PerLink, qd: PerLink, qdd: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
 ) -> tuple[Array, Array, Array]:
     """Jacobians of the accelerations with respect to q and qd, and M^-1, of a chain with one-degree-of-freedom joints."""
@@ -247,7 +248,7 @@ def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     if primals[0].n > DENSE or not any(along):
         return sparse_jvp(newton_euler, primals, tangents)
     if all(is_zero(t) for t in jax.tree.leaves(others, is_leaf=is_zero)):
-        value = link_torques(*primals)
+        value = link_torques_by_recursion(*primals)
         tangent = jnp.zeros_like(value)
     else:
         still = tuple(SymbolicZero(jax.typeof(x)) for x in primals[1:4])
@@ -260,7 +261,7 @@ def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 
 @by_batch
-def link_torques(
+def link_torques_by_recursion(
     chain: Chain, q: PerLink, qd: PerLink, qdd: PerLink, gravity: BaseGravity, wrenches: LinkWrenches | None
 ) -> PerLink:
     """`link_inverse_dynamics` without this rule: JAX differentiates the recursion, as higher derivatives require."""
@@ -332,14 +333,14 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
         return (twist, spatial), motion, (*momentum, *force)
 
     (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
-    base = tuple(x + zero for x in start_pose(chain, q)[0])
-    # gravity is given in the axes of the base
-    falling = tuple(zero - x for x in rotate(base, unstack(gravity)))
+    base_rotation = tuple(x + zero for x in start_pose(chain, q)[0])
+    base_acceleration = tuple(zero - x for x in rotate(base_rotation, unstack(gravity)))  # in world axes
     acting = wrench_columns(wrenches)
     if acting is not None:
         acting = (*rotate(rotation, acting[:3]), *rotate(rotation, acting[3:]))
     inputs = (s, inertia, hops.step, qd, qdd, acting)
-    v, a, moments, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs, shares=True)
+    at_base = (zero,) * 6, (zero, zero, zero, *base_acceleration)
+    v, a, moments, p, wrench = outward(chain, q, out, at_base, inputs, shares=True)
     return Motion(s, v, a, inertia, moments, p, wrench, hops)
 
 
@@ -353,9 +354,8 @@ def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
         return a, (before, carried_wrench(inertia, a)), a
 
     start = tuple(jnp.zeros_like(x[0]) for x in motion.screw)
-    of_parent, wrench = outward(
-        chain, q, out, start, (motion.screw, motion.inertia, qdd, motion.hops.step), shares=True
-    )
+    inputs = (motion.screw, motion.inertia, qdd, motion.hops.step)
+    of_parent, wrench = outward(chain, q, out, start, inputs, shares=True)
     return motion._replace(
         parent_acceleration=add(motion.parent_acceleration, of_parent), wrench=add(motion.wrench, wrench)
     )

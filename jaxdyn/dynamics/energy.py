@@ -120,9 +120,9 @@ def momentum_drift(chain: Chain, q: Position, qd: Velocity) -> Force:
     """Rate of the momentum p = M qd at zero torques, C^T qd - g - k as in `hamiltonian_flow`, O(n) [N m or N]."""
     links, x = place(chain, q)
     rates = joint_rates(chain, qd)
-    zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
+    zero, no_gravity = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
     # in local coordinates u about the current placement: momentum and dM/dt qd, then C qd + g
-    of_links = lambda y: link_inverse_dynamics(links, y, zero, rates, still, None)
+    of_links = lambda y: link_inverse_dynamics(links, y, zero, rates, no_gravity, None)
     momenta, change = jax.jvp(of_links, (x,), (rates,))
     bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)
     slope = generalised_force(chain, change - bias)

@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..spatial.components import add, cross, dot, move_wrench, scale, sub, sym_apply, unrotate, unstack, zeros
+from ..spatial.components import add, cross, dot, move_wrench, scale, sub, sym_apply, unrotate, zeros
 from . import rnea
 from .coordinates import (
+    base_at_rest,
     base_gravity,
     generalised_force,
     joint_accelerations,
@@ -153,8 +154,8 @@ def newton_euler(
         return motion, (*moment, *force)
 
     zero = zeros(3, (q, qd, qdd, gravity), (chain.inertia,))
-    base = (zero, zero, sub(zero, unstack(gravity)))
-    wrenches_needed = outward(chain, q, accelerations, base, (qd, qdd, wrench_columns(wrenches)))
+    inputs = (qd, qdd, wrench_columns(wrenches))
+    wrenches_needed = outward(chain, q, accelerations, base_at_rest(gravity, zero), inputs)
     return inward(chain, q, transmit, zero * 2, wrenches_needed)
 
 

@@ -1,5 +1,6 @@
 """Robots with a prescribed motion of the base or of some joints."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from ..model.configuration import place
 from ..model.mechanisms import coordinate_columns
 from ..spatial.se3 import pose_inverse
 from .composite_body import crba, mass_matrix_solve
-from .coordinates import joint_accelerations, joint_rates, link_wrenches, with_drives
+from .coordinates import base_gravity, joint_accelerations, joint_rates, link_wrenches, with_drives
 from .newton_euler import inverse_dynamics
 from .wrenches import joint_loads
 
@@ -75,10 +76,10 @@ def moving_base_inverse_dynamics(
         raise ModelError("the robot has a free joint, so its base already moves; use hybrid_dynamics")
     links, x = place(chain, q)
     w, v = base.twist[:3], base.twist[3:]
-    fall = base.pose[:3, :3].T @ chain.gravity
-    start = jnp.concatenate([w, base.acceleration[:3], base.acceleration[3:] + jnp.cross(w, v) - fall])
+    gravity = base_gravity(dataclasses.replace(chain, base_pose=base.pose))
+    at_base = jnp.concatenate([w, base.acceleration[:3], base.acceleration[3:] + jnp.cross(w, v) - gravity])
     acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    _, torques = joint_loads(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), start, acting)
+    _, torques = joint_loads(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), at_base, acting)
     return with_drives(chain, torques, qdd)
 
 

@@ -20,7 +20,7 @@ from ..model.compiled import compiled
 from ..model.configuration import place
 from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
 from . import rnea
-from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates
+from .coordinates import base_at_rest, base_gravity, generalised_force, joint_accelerations, joint_rates
 from .engine.kernel import defined_by
 from .engine.lanes import BaseGravity, PerLink, by_batch
 from .engine.matrices import entries_size, over_pairs, pairs_of, spread
@@ -61,7 +61,7 @@ def regressor_entries(
 
 
 def _places(parents: tuple[int, ...]) -> np.ndarray:
-    """Indices into `regressor_entries`: [j, 10 i + k] locates the entry for joint j and parameter k of link i."""
+    """Indices into `regressor_entries` (see `Pairs`): [j, 10 i + k] is that of joint j and parameter k of link i."""
     pairs = pairs_of(parents)
     rows = pairs.above.T[:, :, None]
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
@@ -110,19 +110,19 @@ def carried_regressor(
 def _motion(chain: Chain, x, rates, accelerations, gravity):
     """Poses and motion (w, dw, a) of all links, and screws and origins of all joints."""
     zero = zeros(3, (x, rates, accelerations, gravity))
-    still = (zero, zero, sub(zero, unstack(gravity)))
-    return _placed(chain, x, lambda parent, link, i: accelerate(parent, link, *i), still, (rates, accelerations))
+    step = lambda parent, link, inputs: accelerate(parent, link, *inputs)
+    return _placed(chain, x, step, base_at_rest(gravity, zero), (rates, accelerations))
 
 
-def _placed(chain: Chain, x, step, still, inputs):
-    """As `_motion`, for a motion with step(that of the parent, link, inputs), which is `still` at the base."""
+def _placed(chain: Chain, x, step, at_base, inputs):
+    """As `_motion`, for a motion with step(that of the parent, link, inputs), which is `at_base` at the base."""
 
     def out(parent, link: Link, i):
         motion = step(parent[1], link, i)
         r, p = next_pose(parent[0], link)
         return ((r, p), motion), ((r, p), (rotate(r, link.screw[:3]), rotate(r, link.screw[3:])), motion)
 
-    (r, p), screws, motion = outward(chain, x, out, (start_pose(chain, x), still), inputs)
+    (r, p), screws, motion = outward(chain, x, out, (start_pose(chain, x), at_base), inputs)
     return (r, p, motion), (screws, p)
 
 
@@ -193,12 +193,7 @@ def drive_regressor(
         ModelError: a term is unknown.
     """
     qd, qdd = joint_rates(chain, qd), joint_rates(chain, qdd)
-    columns = {
-        "armature": qdd,
-        "viscous": qd,
-        "coulomb": chain.friction.sign(qd),
-        "offset": jnp.ones_like(qd),
-    }
+    columns = {"armature": qdd, "viscous": qd, "coulomb": chain.friction.sign(qd), "offset": jnp.ones_like(qd)}
     return _by_drive(chain, jnp.eye(chain.n, dtype=qd.dtype), columns, terms, "drive")
 
 
@@ -368,7 +363,7 @@ def _link_products(
             return (twist, motion), power_coefficients(*twist, *motion)
 
         zero = zeros(3, (x, s, qd, qdd, gravity))
-        base = (zero, zero), (zero, zero, sub(zero, unstack(gravity)))
-        return jnp.stack(outward(chain, x, out, base, (s, qd, qdd)), axis=1)
+        at_base = (zero, zero), base_at_rest(gravity, zero)
+        return jnp.stack(outward(chain, x, out, at_base, (s, qd, qdd)), axis=1)
 
     return by_reference(products, rates, references, accelerations, gravity)[1]

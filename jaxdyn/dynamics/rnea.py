@@ -87,8 +87,8 @@ def newton_euler(
 
     links = np.arange(n), parents, in_link, screws
     dtype = jnp.result_type(chain.inertia, q, qd, qdd)
-    still = jnp.zeros((n + 1, 6), dtype)
-    at_base = Motion(still, still.at[base, 3:].set(-gravity))
+    still, base_acceleration = jnp.zeros((n + 1, 6), dtype), -gravity
+    at_base = Motion(still, still.at[base, 3:].set(base_acceleration))
     acting = jnp.zeros((n, 6), dtype) if external_wrenches is None else external_wrenches
     _, wrenches = jax.lax.scan(outward, at_base, (*links, chain.inertia, qd, qdd, acting))
     _, torques = jax.lax.scan(inward, jnp.pad(wrenches, ((0, 1), (0, 0))), links, reverse=True)

@@ -7,10 +7,10 @@ from jaxtyping import Array, Float
 from ..model.chain import Acceleration, Chain, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import checked, compiled
 from ..model.configuration import place
-from ..spatial.components import add, rotate, sub, unstack, zeros
+from ..spatial.components import add, rotate, sub, zeros
 from ..spatial.se3 import adjoint, pose_inverse
 from .composite_body import wrench_from
-from .coordinates import base_gravity, joint_accelerations, joint_rates
+from .coordinates import base_at_rest, base_gravity, joint_accelerations, joint_rates
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch
 from .engine.sweep import Link, inward, next_pose, outward, start_pose
 from .kinematics import Reference, reference_poses
@@ -49,9 +49,9 @@ def joint_wrenches(
     """
     links, x = place(chain, q)
     gravity = base_gravity(links)
-    base = jnp.concatenate([jnp.zeros(6, gravity.dtype), -gravity])
+    at_base = jnp.concatenate([jnp.zeros(6, gravity.dtype), -gravity])
     acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    found, _ = joint_loads(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), base, acting)
+    found, _ = joint_loads(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), at_base, acting)
     if reference == "body":
         return found
     back = jax.vmap(lambda t: adjoint(pose_inverse(t)).T)(reference_poses(chain, q, reference))
@@ -64,10 +64,10 @@ def joint_loads(
     x: PerLink,
     rates: PerLink,
     accelerations: PerLink,
-    base: Float[Array, "9 *#lanes"],
+    at_base: Float[Array, "9 *#lanes"],
     wrenches: LinkWrenches | None,
 ) -> tuple[Float[Array, "n 6 *#lanes"], Float[Array, "n *#lanes"]]:
-    """Wrench that each joint exerts on its link, in the link's frame, and its component along the joint's screw."""
+    """Wrench of each joint on its link, in the link's frame, and its component along the screw; see `base_at_rest`."""
 
     def required(parent, link: Link, inputs):
         motion = accelerate(parent, link, *inputs[:2])
@@ -78,8 +78,8 @@ def joint_loads(
         return handed, (add(children, wrench), torque)
 
     columns = wrench_columns(wrenches)
-    zero = zeros(9, (x, rates, accelerations, base), (chain.inertia,))
-    start = tuple(z + base[i] for i, z in enumerate(zero))
+    zero = zeros(9, (x, rates, accelerations, at_base), (chain.inertia,))
+    start = tuple(z + at_base[i] for i, z in enumerate(zero))
     needed = outward(chain, x, required, (start[:3], start[3:6], start[6:]), (rates, accelerations, columns))
     found, torques = inward(chain, x, passed_on, zero[:6], needed)
     return jnp.stack(found, axis=1), torques
@@ -136,9 +136,8 @@ def world_wrenches(chain: Chain, x: Array, rates: Array, accelerations: Array, g
     columns = wrench_columns(wrenches)
     inputs = (x, rates, accelerations, *(() if columns is None else columns))
     zero = zeros(3, (*inputs, x if gravity is None else gravity), (chain.inertia,))
-    up = zero if gravity is None else sub(zero, unstack(gravity))
-    start = start_pose(chain, *inputs), (zero, zero, up)
-    return outward(chain, x, out, start, (rates, accelerations, columns))
+    motion = (zero,) * 3 if gravity is None else base_at_rest(gravity, zero)
+    return outward(chain, x, out, (start_pose(chain, *inputs), motion), (rates, accelerations, columns))
 
 
 @checked

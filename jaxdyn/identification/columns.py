@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics import drive_regressor, motor_regressor, regressor, spring_regressor
 from ..dynamics.coordinates import base_gravity
-from ..dynamics.engine.lanes import lanes_of_kernel, over_lanes
+from ..dynamics.engine.lanes import kernel_of_lanes, lanes_of_kernel
 from ..dynamics.regressors import (
     DRIVE_LEAVES,
     MOTOR_LEAVES,
@@ -481,7 +481,7 @@ def joint_rows(
     beside = jnp.concatenate([jnp.stack(own), signals, tau[:, None]], axis=1) * weights[:, None]
     if layout.kernel:
         gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
-        carried = over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity, weights, beside)
+        carried = kernel_of_lanes(carried_regressor)(chain, q, qd, qdd, gravity, weights, beside)
         groups = zip(row_groups(n), carried, strict=True)
         whole = [(10 * first, row) for (first, _), rows in groups for row in rows]
     else:

@@ -47,8 +47,8 @@ Run = Callable[[Callable, tuple[bool, ...], Sequence[jax.Array]], list[jax.Array
 def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool = False) -> Callable[..., Any]:
     """Map a function over a batch like `jax.vmap`, in a single GPU kernel with one thread per state.
 
-    For example, the following call launches one kernel for all steps of all states, whereas `jax.vmap` launches a dozen or more
-    per step:
+    For example, the following call takes one launch for all steps of all states, whereas `jax.vmap` takes a dozen or more per
+    step:
 
         kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd)
 
@@ -291,13 +291,13 @@ def with_kernels(batched: Callable, interpret: bool) -> Callable:
         plain = with_kernels(parameters["default"], interpret)  # a solver, for example, calls other library functions
 
         def kernel(*variables):
-            function, mapped = parameters["each"]
+            function, mapped = parameters["one_state"]
             try:
                 return call_kernel(lambda *x: jax.tree.leaves(function(*x)), mapped, variables, interpret)
             except DeploymentError:
                 return plain(*variables)
 
-        default = plain if parameters["each"] is None else kernel
+        default = plain if parameters["one_state"] is None else kernel
         cpu = jax.make_jaxpr(default)(*(x.aval for x in equation.invars)) if interpret else parameters["cpu"]
         return equation.replace(params={**parameters, "default": default, "cpu": cpu})
 
@@ -326,10 +326,10 @@ def ordered(
     items: Sequence, writes: Sequence[Group], kept: Sequence[Scalar], operands: Callable[[object], Collection[Scalar]]
 ) -> list:
     """Sort items and writes so that operands come first: as traced or by first use, whichever keeps fewer scalars alive."""
-    within = {x for x in items if isinstance(x, Node)}
-    needs = {x: [y for y in operands(x) if y in within] for x in (*items, *writes)}
+    nodes = {x for x in items if isinstance(x, Node)}
+    needs = {x: [y for y in operands(x) if y in nodes] for x in (*items, *writes)}
     found = [list(order(items, writes, needs)) for order in (_by_trace, _by_use)]
-    ends = [x for x in kept if x in within]
+    ends = [x for x in kept if x in nodes]
     return min(found, key=lambda order: _most_alive(order, ends, needs))
 
 
@@ -386,14 +386,14 @@ class Plan(NamedTuple):
 
     items: list
     results: list[np.ndarray]
-    within: dict[Memory, tuple[int, int]]  # index of the result and offset, for each buffer stored in a result
+    placed: dict[Memory, tuple[int, int]]  # index of the result and offset, for each buffer placed in a result
     singles: list[tuple[int, int, Scalar]]  # index of the result, place and value of entries that no loop writes
     live: dict[Any, None]  # the items and memories on which results depend
     carried: dict[Loop, set[int]]  # and the values that each loop carries
 
     def memories(self, given: bool) -> list[Memory]:
         """Constant arrays, or buffers stored outside the results."""
-        found = (x for x in self.live if isinstance(x, Memory) and x.argument is None and x not in self.within)
+        found = (x for x in self.live if isinstance(x, Memory) and x.argument is None and x not in self.placed)
         return [x for x in found if (x.values is not None) == given]
 
     def writes(self) -> list[Group]:
@@ -408,20 +408,20 @@ class Plan(NamedTuple):
 
 def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
     """Choose the memory layout of a kernel."""
-    within: dict[Memory, tuple[int, int]] = {}
+    placed: dict[Memory, tuple[int, int]] = {}
     flat = [(number, place, x) for number, result in enumerate(results) for place, x in enumerate(result.flat)]
     for number, place, x in flat:
         memory = _written(x)
-        if memory is not None and memory not in within:
+        if memory is not None and memory not in placed:
             start = place - x.of[1]
             covered = results[number].flat[start : start + memory.size] if start >= 0 else ()
             if len(covered) == memory.size and all(_at(y, memory, k) for k, y in enumerate(covered)):
-                within[memory] = number, start
-    lies = lambda number, place, x: (memory := _written(x)) and within.get(memory) == (number, place - x.of[1])
+                placed[memory] = number, start
+    lies = lambda number, place, x: (memory := _written(x)) and placed.get(memory) == (number, place - x.of[1])
     singles = [single for single in flat if not lies(*single)]
     if len(singles) > ONE_BY_ONE:
         raise DeploymentError(f"{len(singles)} entries of the results are not written in order by a loop")
-    return Plan(graph.items, results, within, singles, *live_items(graph.items, [*(x for *_, x in singles), *within]))
+    return Plan(graph.items, results, placed, singles, *live_items(graph.items, [*(x for *_, x in singles), *placed]))
 
 
 def _written(x: Scalar) -> Memory | None:
@@ -585,8 +585,8 @@ class Body:
         """Array that contains a result or buffer, a place in the array, and whether the array is laid out as scratch."""
         if isinstance(memory, int):
             return self._results[memory], place, False
-        if memory in self._plan.within:
-            number, start = self._plan.within[memory]
+        if memory in self._plan.placed:
+            number, start = self._plan.placed[memory]
             return self._results[number], start + place, False
         if memory.argument is not None:
             return self._arguments[memory.argument][0], place, False

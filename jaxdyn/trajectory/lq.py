@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..dynamics import forward_dynamics_derivatives, friction_force, resistive_force
-from ..dynamics.derivatives import slopes_of_accelerations
-from ..dynamics.engine.lanes import by_batch, is_for_launches, loop_by_batch
+from ..dynamics.derivatives import derivatives_at_qdd
+from ..dynamics.engine.lanes import by_batch, loop_by_batch, unrolls_loops
 from ..dynamics.engine.matrices import by_row, mask_like, matrix_times, product, row_times, size_of_products
 from ..model.chain import Chain, is_ordinary
 from ..model.compiled import checked
@@ -199,7 +199,7 @@ def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, A
         return (kept - signed[:, None] * (signed / pivot[None])[None], jnp.minimum(smallest, pivot)), None
 
     start = (a, jnp.full_like(a[0, 0], jnp.inf))
-    (swept, smallest), _ = jax.lax.scan(body, start, jnp.arange(m), unroll=is_for_launches())
+    (swept, smallest), _ = jax.lax.scan(body, start, jnp.arange(m), unroll=unrolls_loops())
     return jnp.where(both, -swept, jnp.zeros_like(a)), smallest
 
 
@@ -226,7 +226,7 @@ def box_qp(
             lambda best, length: (_better(best, jnp.clip(u + length * direction, lower, upper), value), None),
             (u, value(u)),
             0.5 ** jnp.arange(STEPS, dtype=h.dtype),
-            unroll=is_for_launches(),
+            unroll=unrolls_loops(),
         )
         # the step to the first bound reduces the value unless its length is zero; in that case, a gradient step does
         ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
@@ -758,7 +758,7 @@ def velocity_slopes(
     if qdd is None or chain.transmission is not None:
         of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
     else:
-        of_qdd = slopes_of_accelerations(chain, q, v, qdd)
+        of_qdd = derivatives_at_qdd(chain, q, v, qdd)
     if chain.transmission is None:
         _, slopes = jax.jvp(lambda x: friction_force(chain, x), (v,), (jnp.ones_like(v),))
         by_velocity = of_qdd.qd - of_qdd.tau * slopes[None]

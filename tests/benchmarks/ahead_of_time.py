@@ -166,11 +166,11 @@ def _loops():
     """Compile sweeps over links as loops on GPUs, too."""
     from jaxdyn.dynamics.engine import lanes as batch
 
-    before, batch.STRAIGHT = batch.STRAIGHT, 0
+    before, batch.UNROLLED = batch.UNROLLED, 0
     try:
         yield
     finally:
-        batch.STRAIGHT = before
+        batch.UNROLLED = before
 
 
 def main(given: list[str]) -> int:

@@ -169,8 +169,8 @@ def computed_once(carry: tuple[Array, ...], q: Array, results: Any) -> Any:
 
 
 def blank_results(entries: Sequence[int], like: Sequence[Any]) -> tuple[Array, ...]:
-    """Zeros for results that a loop writes entry by entry; array k has 1 + k entries more, so that lengths differ."""
-    # XLA would use one array of zeros for arrays of equal shape, and copy it for each of them
+    """Zeros for results that a loop writes entry by entry; array k keeps 1 + k zeros at its end (see `Pairs`)."""
+    # lengths differ, since XLA would use one array of zeros for arrays of equal shape, and copy it for each of them
     return tuple(jnp.zeros((n + 1 + k, *x.shape), x.dtype) for k, (n, x) in enumerate(zip(entries, like, strict=True)))
 
 
@@ -190,12 +190,12 @@ _by_platform_p.multiple_results = True
 
 
 def by_platform(
-    cpu: Callable, default: Callable, *arguments: Any, each: tuple[Callable, tuple[bool, ...]] | None = None
+    cpu: Callable, default: Callable, *arguments: Any, one_state: tuple[Callable, tuple[bool, ...]] | None = None
 ) -> Any:
     """Evaluate cpu(*arguments) in programs for the CPU, and default(*arguments) in programs for other platforms.
 
-    Neither function may capture traced arrays. Derivatives are computed in forward mode. For a batch, `each` is the
-    function of one state and the mask of the arguments with a batch axis (`parallel.kernel_vmap`).
+    Neither function may capture traced arrays. Derivatives are computed in forward mode. For a batch, `one_state` is
+    its function and the mask of the arguments with a batch axis (`parallel.kernel_vmap`).
     """
     variables, structure = jax.tree.flatten(arguments)
     mesh = jax.sharding.get_abstract_mesh()
@@ -208,7 +208,7 @@ def by_platform(
             return jax.tree.leaves(flat(default)(*variables))
 
     jaxpr, shapes = jax.make_jaxpr(flat(cpu), return_shape=True)(*variables)
-    out = _by_platform_p.bind(*variables, cpu=jaxpr, default=other, each=each)
+    out = _by_platform_p.bind(*variables, cpu=jaxpr, default=other, one_state=one_state)
     return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 
@@ -222,25 +222,25 @@ def _(*_, cpu, **__):
 
 
 @_by_platform_p.def_impl
-def _(*variables, cpu, default, each):
-    del each
+def _(*variables, cpu, default, one_state):
+    del one_state
     on_cpu = all(device.platform == "cpu" for x in variables for device in jnp.asarray(x).devices())
     return (_evaluated(cpu) if on_cpu else default)(*variables)
 
 
-def _batched(variables, dims, *, cpu, default, each):
-    del each
+def _batched(variables, dims, *, cpu, default, one_state):
+    del one_state
     in_axes = tuple(dims)
     out = by_platform(jax.vmap(_evaluated(cpu), in_axes), jax.vmap(default, in_axes), *variables)
     return out, [0] * len(out)
 
 
-def _jvp(primals, tangents, *, cpu, default, each):
+def _jvp(primals, tangents, *, cpu, default, one_state):
     def pushed(function):
         return lambda primals, tangents: jax.jvp(function, primals, tangents)[1]
 
     # values and derivatives are computed separately, so that values are not batched when only the tangents are batched
-    out = _by_platform_p.bind(*primals, cpu=cpu, default=default, each=each)
+    out = _by_platform_p.bind(*primals, cpu=cpu, default=default, one_state=one_state)
     tangents = tuple(instantiate_zeros(t) for t in tangents)
     return out, by_platform(pushed(_evaluated(cpu)), pushed(default), tuple(primals), tangents)
 

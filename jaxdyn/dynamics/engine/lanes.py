@@ -2,7 +2,7 @@
 
 The body of a function decorated with `by_batch` operates on arrays (links, ...), whose axes after the first are lanes:
 states that are computed in parallel. Callers use it as a function of one state. On the CPU, one state is one kernel,
-since XLA would run a scan as dozens of small kernels per iteration. Under `vmap`, all batch axes are merged into one
+since XLA would launch dozens of small programs per iteration of a scan. Under `vmap`, all batch axes are merged into one
 last axis; on the CPU, there is one kernel per chunk of lanes that fits the first-level cache, and on other platforms,
 one program for all lanes. Derivatives follow the rule given by `defjvp`, or else JAX differentiates the body. See
 docs/design.md.
@@ -22,6 +22,7 @@ from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
 from ...model.chain import Chain
 from .kernel import LARGEST, Count, as_kernel, by_platform, compilable_lanes, mode, traced_in, uses_kernels
 
+# the `size` of a function, from its first argument: the number of values per state that its largest operation accesses
 Size = Callable[[Any], int]
 
 # arrays in the body of a function decorated with `by_batch`; those that all lanes share may lack the axis of the lanes
@@ -29,10 +30,10 @@ PerLink = Float[Array, "n *#lanes"]
 LinkWrenches = Float[Array, "n 6 *#lanes"]
 BaseGravity = Float[Array, "3 *#lanes"]  # in the axes of the base
 
-# lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, and more exceed the L1 cache
+# lanes per chunk: 16 to 256 are about equally fast; fewer do not fill vector registers, and more exceed the L1 cache
 LANES = 64
-# maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
-STRAIGHT = 3000
+# maximum product of iterations and `size` for which a loop is unrolled for a GPU; 0, as in tests/benchmarks, keeps all loops
+UNROLLED = 3000
 
 
 def lane_shape() -> tuple[Count, ...]:
@@ -51,14 +52,14 @@ def with_lanes(x: Array, dimensions: int) -> Array:
     return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
 
-def is_for_launches() -> bool:
-    """True while the form for platforms other than the CPU is traced, in which short loops should be unrolled."""
-    return STRAIGHT > 0 and mode().unroll is not None
+def unrolls_loops() -> bool:
+    """True while the form for platforms other than the CPU is traced, in which short loops are unrolled."""
+    return UNROLLED > 0 and mode().unroll is not None
 
 
 def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
     """`lax.scan` over links or joints: a loop on the CPU; on other platforms, unrolled if it is short."""
-    # on a GPU, every iteration launches all kernels of the body; `STRAIGHT` limits the product of links and `size`
+    # on a GPU, every iteration repeats all launches of the body
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (mode().unroll or 0))
 
@@ -67,8 +68,7 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
     """Compile a function of arrays and chains, written for lanes, for one state or a batch; see the module's docstring.
 
     `function.defjvp(rule)` defines the derivative rule, which maps (primals, tangents) to (values, tangents), as for
-    `jax.custom_jvp`. Tangents may be `SymbolicZero`. `size` returns, for the first argument, the number of values per
-    state that the largest operation reads and writes.
+    `jax.custom_jvp`. Tangents may be `SymbolicZero`. For `size`, see `Size`.
     """
     if function is None:
         return functools.partial(by_batch, size=size)
@@ -81,10 +81,10 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
         if mode().lanes is not None:  # called inside another function decorated with `by_batch`
             return function(*arguments)
         given = _Arguments(arguments)
-        width = size(arguments[0])
+        values = size(arguments[0])
         call = lambda *variables: function(*given.filled(variables))
-        many = lambda count, mapped, *variables: _many(call, mapped, count, width, within=True)(*variables)
-        differentiable = jax.custom_jvp(with_vmap(lambda *variables: _single(call, width, variables), many))
+        many = lambda count, mapped, *variables: _many(call, mapped, count, values, moves_axes=True)(*variables)
+        differentiable = jax.custom_jvp(with_vmap(lambda *variables: _single(call, values, variables), many))
 
         def rule(primals, tangents):
             if jvp is None:
@@ -144,14 +144,14 @@ class _Arguments:
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def _single(call: Callable, width: int, variables: tuple) -> Any:
+def _single(call: Callable, size: int, variables: tuple) -> Any:
     whole = traced_in(call, lanes=())
-    if width > LARGEST or not variables:
+    if size > LARGEST or not variables:
         return whole(*variables)
-    return by_platform(as_kernel(whole), traced_in(whole, unroll=STRAIGHT // width), *variables)
+    return by_platform(as_kernel(whole), traced_in(whole, unroll=UNROLLED // size), *variables)
 
 
-def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
+def _many(call: Callable, mapped: tuple[bool, ...], count: Count, size: int, moves_axes: bool) -> Callable[..., Any]:
     """The function for one batch axis, the first axis of the mapped variables; a further `vmap` merges the two batch axes."""
 
     def again(outer_count, in_batched, *variables):
@@ -163,19 +163,19 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, wi
                 x = jnp.broadcast_to(x[:, None], (outer_count, count, *x.shape[1:]))
             merged.append(x.reshape(outer_count * count, *x.shape[2:]) if inner or outer else x)
         either = tuple(a or b for a, b in zip(mapped, in_batched, strict=True))
-        out = _many(call, either, outer_count * count, width, within)(*merged)
+        out = _many(call, either, outer_count * count, size, moves_axes)(*merged)
         return jax.tree.map(lambda x: x.reshape(outer_count, count, *x.shape[1:]), out)
 
-    return with_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables), again)
+    return with_vmap(lambda *variables: _in_chunks(call, mapped, count, size, moves_axes, variables), again)
 
 
-def _over_lanes(
-    call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
+def _in_chunks(
+    call: Callable, mapped: tuple[bool, ...], count: Count, size: int, moves_axes: bool, variables: tuple
 ) -> Any:
-    """Evaluate all states as lanes, in chunks on the CPU; if `within` is true, arrays are transposed inside the kernel."""
+    """Evaluate all states as lanes, in chunks on the CPU; a kernel moves their axis to the end itself if `moves_axes`."""
     spec = _sharding_of_rows(variables, mapped)
     if spec is not None:
-        untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
+        untyped = lambda *variables: _in_chunks(call, mapped, count, size, moves_axes, variables)
         return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
 
     def everything(*variables, wrapped=lambda function: function):
@@ -184,16 +184,16 @@ def _over_lanes(
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(traced_in(call, lanes=(states,)))(*moved))
 
-    parts, lanes = _devices(), _lanes_per_device(count, width, variables)
+    parts, lanes = _devices(), _lanes_per_device(count, size, variables)
     if parts * lanes < 2:
         return everything(*variables)
-    kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
-    kernel = kernel_of(everything) if within else functools.partial(everything, wrapped=kernel_of)
+    kernel_of = functools.partial(as_kernel, lanes=[(0 if moves_axes else -1) if m else None for m in mapped])
+    kernel = kernel_of(everything) if moves_axes else functools.partial(everything, wrapped=kernel_of)
     sizes = parts, -(-count // (parts * lanes)), lanes
     whole = sizes[1] == 1 and parts * lanes == count
     chunks = kernel if whole else lambda *variables: _in_turn(kernel, variables, mapped, count, sizes)
-    unrolled = traced_in(everything, unroll=STRAIGHT // width)
-    return by_platform(chunks, unrolled, *variables, each=(traced_in(call, lanes=()), mapped))
+    unrolled = traced_in(everything, unroll=UNROLLED // size)
+    return by_platform(chunks, unrolled, *variables, one_state=(traced_in(call, lanes=()), mapped))
 
 
 def _devices() -> int:
@@ -201,10 +201,10 @@ def _devices() -> int:
     return min(jax.local_device_count("cpu"), 8)
 
 
-def _lanes_per_device(count: Count, width: int, variables: tuple) -> int:
+def _lanes_per_device(count: Count, size: int, variables: tuple) -> int:
     """Number of lanes of a chunk on each device; 0 if a kernel cannot hold one."""
     parts = _devices()
-    most = LARGEST // width // parts
+    most = LARGEST // size // parts
     lanes = min(max(LANES // parts, 8), most)
     if isinstance(count, int):
         lanes = min(lanes, -(-count // parts))
@@ -229,7 +229,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
     All arrays passed to the step, except those of a chain, have lanes as the last axis. `size` is that of `by_batch`,
     or None for a loop without a kernel. The loop has no derivative rule.
     """
-    width = LARGEST + 1 if size is None else size
+    values = LARGEST + 1 if size is None else size
     variables, structure = jax.tree.flatten((carry, constants, xs))
     carried = len(jax.tree.leaves(carry))
     own_axes = (*jax.tree.map(jnp.ndim, (carry, constants)), jax.tree.map(lambda x: jnp.ndim(x) - 1, xs))
@@ -243,22 +243,22 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
         return jax.lax.scan(lambda carry, x: body(carry, constants, x), carry, xs, reverse=reverse)
 
     whole = functools.partial(loop, in_lanes)
-    in_turn = functools.partial(loop, by_batch(in_lanes, size=lambda _: width))
-    largest = max([width, *(x.size for x in variables)])
-    single = lambda *v: _single(whole, width, v) if largest <= LARGEST else in_turn(*v)
+    in_turn = functools.partial(loop, by_batch(in_lanes, size=lambda _: values))
+    largest = max([values, *(x.size for x in variables)])
+    single = lambda *v: _single(whole, values, v) if largest <= LARGEST else in_turn(*v)
 
     def many(count, mapped, *variables):
         # after one iteration, the carry differs between lanes
         own = [k < carried and not m for k, m in enumerate(mapped)]
         variables = [jnp.broadcast_to(x, (count, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)]
         mapped = tuple(o or m for o, m in zip(own, mapped, strict=True))
-        return _many(whole, mapped, count, width, within=False)(*variables)
+        return _many(whole, mapped, count, values, moves_axes=False)(*variables)
 
     return with_vmap(single, many)(*variables)
 
 
-def in_groups(function: Callable, size: int) -> Callable:
-    """A function that, under `vmap` on the CPU, processes groups of `size` problems in sequence."""
+def in_groups(function: Callable, together: int) -> Callable:
+    """A function that, under `vmap` on the CPU, processes groups of `together` problems in sequence."""
 
     def call(*arguments):
         given = _Arguments(arguments)
@@ -266,19 +266,19 @@ def in_groups(function: Callable, size: int) -> Callable:
 
         def many(count, mapped, *variables):
             at_once = jax.vmap(whole, [0 if m else None for m in mapped], axis_size=count)
-            return by_platform(_grouped(at_once, whole, mapped, count, size), at_once, *variables)
+            return by_platform(_grouped(at_once, whole, mapped, count, together), at_once, *variables)
 
         return with_vmap(whole, many)(*given.variables)
 
     return call
 
 
-def _grouped(together: Callable, whole: Callable, mapped: Sequence[bool], count: Count, size: int) -> Callable:
+def _grouped(at_once: Callable, whole: Callable, mapped: Sequence[bool], count: Count, together: int) -> Callable:
     """The function, mapped over a batch axis one group at a time; each group has rows from every device of a sharded batch."""
     parts = _devices()
-    if not isinstance(count, int) or count <= parts * size:
-        return together
-    blocks = -(-count // (parts * size))
+    if not isinstance(count, int) or count <= parts * together:
+        return at_once
+    blocks = -(-count // (parts * together))
     lanes = -(-count // (4 * parts * blocks)) * 4
 
     group = jax.vmap(whole, [0 if m else None for m in mapped])
@@ -310,19 +310,19 @@ def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
     return rows.reshape(parts * blocks * lanes, *x.shape[2:])
 
 
-def lanes_of_kernel(width: int) -> int:
-    """Number of states per CPU kernel, for `width` values per state in the largest operation; 0 without kernels."""
-    lanes = 0 if not uses_kernels() else min(LANES, LARGEST // width)
+def lanes_of_kernel(size: int) -> int:
+    """Number of states per CPU kernel of a function with this `size` (see `Size`); 0 without kernels."""
+    lanes = 0 if not uses_kernels() else min(LANES, LARGEST // size)
     return lanes - lanes % 8
 
 
-def over_lanes(function: Callable, kernel: bool) -> Callable:
-    """A function applied to arrays whose last axis is already that of the lanes, optionally as one kernel."""
+def kernel_of_lanes(function: Callable) -> Callable:
+    """A function as one kernel for arrays whose last axis is already that of the lanes."""
 
     def call(*arguments):
         variables, structure = jax.tree.flatten(arguments)
         whole = traced_in(lambda *x: function(*jax.tree.unflatten(structure, x)), lanes=variables[-1].shape[-1:])
-        return as_kernel(whole)(*variables) if kernel else whole(*variables)
+        return as_kernel(whole)(*variables)
 
     return call
 

@@ -18,15 +18,18 @@ from jaxtyping import Array, Float, Int
 
 from ...model.chain import Chain, ancestor_mask
 from .kernel import blank_results, mode
-from .lanes import PerLink, is_for_launches, spread_over_lanes
+from .lanes import PerLink, spread_over_lanes, unrolls_loops
 
 
 class Pairs(NamedTuple):
-    """Pairs of a link and a link that it carries; each link also forms a pair with itself."""
+    """Pairs of a link and a link that it carries; each link also forms a pair with itself.
+
+    In an array with m entries per pair, those of pair k begin at m k, and zeros follow the last pair, from m `count` on.
+    """
 
     carrier: np.ndarray  # for every pair, the link that carries the other
     carried: np.ndarray  # for every pair, the link that is carried
-    above: np.ndarray  # index of the pair [i, j] in which j carries i or is i, or the number of pairs if there is none
+    above: np.ndarray  # index of the pair [i, j] in which j carries i or is i, or `count` if there is none
     together: np.ndarray  # like `above`, but as if links that move together carried each other
 
     @property
@@ -35,7 +38,7 @@ class Pairs(NamedTuple):
 
     @property
     def symmetric(self) -> np.ndarray:
-        """For every entry of a symmetric matrix, the index of its pair, or the number of pairs if there is none."""
+        """For every entry of a symmetric matrix, the index of its pair, or `count` if there is none."""
         return np.minimum(self.above, self.above.T)
 
 
@@ -55,23 +58,18 @@ def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = (
     return Pairs(carrier, carried, above, also)
 
 
-def entries_size(chain: Chain, each: int = 1) -> int:
-    """The `size` for `by_batch` of functions that return up to `each` entries per pair in every result."""
-    return 100 + 2 * chain.n + each * pairs_of(chain.topology.parents).count
+def entries_size(chain: Chain, per_pair: int = 1) -> int:
+    """The `size` for `by_batch` of functions that return up to `per_pair` entries per pair in every result."""
+    return 100 + 2 * chain.n + per_pair * pairs_of(chain.topology.parents).count
 
 
 def over_pairs(
     pairs: Pairs, function: Callable[[Any, Any, Any], tuple[tuple[Array, ...], ...]], of_carrier: Any, of_carried: Any
 ) -> tuple[Float[Array, "entries *lanes"], ...]:
-    """Evaluate function(values of the carrier, values of the carried link, True if both are one link) for every pair.
-
-    For each result, this yields its entries in the order of the pairs, followed by zeros (`blank_results`).
-    """
+    """Arrays of entries (see `Pairs`) by function(values of the carrier and of the carried link, True if both are one)."""
     if not mode().in_kernel:
-        first, second = (
-            jax.tree.map(lambda x, at=at: x[at], y)
-            for at, y in ((pairs.carrier, of_carrier), (pairs.carried, of_carried))
-        )
+        of_pairs = lambda values, links: jax.tree.map(lambda x: x[links], values)
+        first, second = of_pairs(of_carrier, pairs.carrier), of_pairs(of_carried, pairs.carried)
         same = (pairs.carrier == pairs.carried).reshape(-1, *(1,) * (jax.tree.leaves(first)[0].ndim - 1))
         found = [
             jnp.stack(x, axis=1).reshape(len(x) * pairs.count, *x[0].shape[1:]) for x in function(first, second, same)
@@ -145,7 +143,7 @@ def product(a: Array, b: Array) -> Array:
 
 def by_row(function: Callable, *xs: Array) -> Any:
     """Apply `function` to rows: on the CPU in sequence, so that shared products are not recomputed; elsewhere all at once."""
-    if is_for_launches():
+    if unrolls_loops():
         return jax.vmap(function)(*xs)
     return jax.lax.scan(lambda _, rows: (None, function(*rows)), None, xs)[1]
 

@@ -19,6 +19,7 @@ Here r = w x v is the offset of the axis from the origin. Prismatic joints have 
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -39,7 +40,8 @@ from .lanes import PerLink, lane_shape, scan_links
 
 # the links of a chain, and the order in which a sweep visits them
 
-COEFFICIENTS = 39
+# numbers of columns of the blocks a, b, c, p_a, p_b, p_c, p_d (see the module's docstring), screw and inertia
+BLOCKS = 9, 9, 9, 3, 3, 3, 3, 6, 10
 LONG = 256  # number of links above which `link_rows` returns separate arrays
 
 
@@ -58,7 +60,7 @@ def link_rows(
     screw: Float[ArrayLike, "n 6 *#lanes"],
     inertia: Float[ArrayLike, "n 10 *#lanes"],
 ) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *#lanes"], ...]:
-    """Constants of all links, in 55 columns (separate arrays if large): pose coefficients, screw, inertial parameters."""
+    """Constants of all links in the columns of `BLOCKS`; separate arrays if there are many links or lanes."""
     leaves = rotation, translation, screw, inertia
     return _rows(np, *map(np.asarray, leaves)) if all(map(is_known, leaves)) else _rows(jnp, *leaves)
 
@@ -83,10 +85,11 @@ def _rows(xp: ModuleType, *leaves: Any) -> Any:
     a = placement - c
     offset = cross(w, v)
     r, along = columns(offset)[:, :, None], columns(add(v, cross(w, offset)))[:, :, None]
-    moved, turned, drawn, turned_back = (_apply(m, x)[:, :, 0] for m, x in ((placement, r), (a, r), (b, r), (c, r)))
-    poses = (x.reshape(n, 9, *x.shape[3:]) for x in (a, b, c))
-    pitch = _apply(placement, along)[:, :, 0]
-    blocks = [*poses, translation + moved - turned, -drawn, -turned_back, pitch, screw, inertia]
+    moved, *turned = (_apply(m, r)[:, :, 0] for m in (placement, a, b, c))
+    p_d = _apply(placement, along)[:, :, 0]
+    a, b, c = (x.reshape(n, 9, *x.shape[3:]) for x in (a, b, c))
+    p_a, p_b, p_c = translation + moved - turned[0], -turned[1], -turned[2]
+    blocks = [a, b, c, p_a, p_b, p_c, p_d, screw, inertia]  # in the order of `BLOCKS`
     if not laned and n <= LONG:
         return xp.concatenate(blocks, axis=1)
     return tuple(x[:, i] for x in blocks for i in range(x.shape[1]))
@@ -100,10 +103,11 @@ def _apply(a: Any, b: Any) -> Any:
 
 def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
     """Evaluate a link at joint position q, with its sine and cosine, from its row of `link_rows`."""
-    x = [row[i] for i in range(COEFFICIENTS + 16)]
-    rotation = tuple(x[i] + sin * x[9 + i] + cos * x[18 + i] for i in range(9))
-    translation = tuple(x[27 + i] + sin * x[30 + i] + cos * x[33 + i] + q * x[36 + i] for i in range(3))
-    return Link(rotation, translation, tuple(x[39:45]), tuple(x[45:55]))
+    columns = (row[i] for i in range(sum(BLOCKS)))
+    a, b, c, p_a, p_b, p_c, p_d, screw, inertia = (tuple(itertools.islice(columns, size)) for size in BLOCKS)
+    rotation = tuple(x + sin * y + cos * z for x, y, z in zip(a, b, c, strict=True))
+    translation = tuple(w + sin * x + cos * y + q * z for w, x, y, z in zip(p_a, p_b, p_c, p_d, strict=True))
+    return Link(rotation, translation, screw, inertia)
 
 
 class Schedule(NamedTuple):
@@ -168,13 +172,8 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
                 free.append(count)
                 count += 1
             target[i] = free.pop()
-    straight = order == list(range(n))
-    return Walk(
-        None if straight else np.array(order),
-        None if straight else np.array(back),
-        count,
-        Schedule(source, target, from_base),
-    )
+    given = (None, None) if order == list(range(n)) else (np.array(order), np.array(back))
+    return Walk(*given, count, Schedule(source, target, from_base))
 
 
 def _preorder(parents: tuple[int, ...]) -> list[int]:
@@ -263,10 +262,10 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shares: bool
             state, out, shared = body(carry[0], x)
             return (state, shared), out
 
-        (_, last), out = scan_links(along, (start, spare), xs, reverse=reverse)
+        (_, shared), out = scan_links(along, (start, spare), xs, reverse=reverse)
     else:
-        last, out = (_scan_inward if reverse else _scan_outward)(walk, body, start, spare, xs)
-    out = computed_once(last, q, out) if spare else out
+        shared, out = (_scan_inward if reverse else _scan_outward)(walk, body, start, spare, xs)
+    out = computed_once(shared, q, out) if spare else out
     return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
 
 
@@ -291,41 +290,39 @@ def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) ->
         saved = tuple(_select(at.target == k, state, here) for k, here in enumerate(saved))
         return (state, saved, shared), out
 
-    (_, _, last), out = scan_links(step, (base, (base,) * walk.registers, spare), (walk.schedule, xs))
-    return last, out
+    (_, _, shared), out = scan_links(step, (base, (base,) * walk.registers, spare), (walk.schedule, xs))
+    return shared, out
 
 
 def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> Any:
-    """A reverse scan whose state is the sum of the children's values."""
-    beside = isinstance(zero, Beside)
-    start = zero
-    zero = start.total if beside else start
+    """A reverse scan whose state is the sum of the children's values; see also `Beside`."""
+    summed = not isinstance(zero, Beside)
+    start = Beside(zero, ()) if summed else zero
+    zero = start.total
 
     def step(carry, x):
-        state, saved, _ = carry
+        (total, last), saved, _ = carry
         at, inputs = x
-        total, *last = state if beside else (state,)
         for k, here in enumerate(saved):
-            total = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.target == k, b, jnp.zeros_like(b)), total, here)
-        handed, out, shared = body(Beside(total, *last) if beside else total, inputs)
-        handed, *last = handed if beside else (handed,)
-        starts = at.from_base | (at.source >= 0)
-        total = jax.tree.map(lambda h, z: jnp.where(starts, z, h), handed, zero)
-        state = Beside(total, *last) if beside else total
-        new = []
-        for k, here in enumerate(saved):
-            left = jax.tree.map(lambda b, z, k=k: jnp.where(at.target == k, z, b), here, zero)
-            new.append(
-                jax.tree.map(lambda b, h, k=k: b + jnp.where(at.source == k, h, jnp.zeros_like(h)), left, handed)
-            )
-        return (state, tuple(new), shared), out
+            total = _add_if(at.target == k, total, here)
+        handed, out, shared = body(total if summed else Beside(total, last), inputs)
+        handed, last = (handed, ()) if summed else handed
+        total = _select(at.from_base | (at.source >= 0), zero, handed)
+        left = [_select(at.target == k, zero, here) for k, here in enumerate(saved)]
+        saved = tuple(_add_if(at.source == k, here, handed) for k, here in enumerate(left))
+        return (Beside(total, last), saved, shared), out
 
-    (_, _, last), out = scan_links(step, (start, (zero,) * walk.registers, spare), (walk.schedule, xs), reverse=True)
-    return last, out
+    initial = start, (zero,) * walk.registers, spare
+    (_, _, shared), out = scan_links(step, initial, (walk.schedule, xs), reverse=True)
+    return shared, out
 
 
 def _select(condition: Array, a: Any, b: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def _add_if(condition: Array, a: Any, b: Any) -> Any:
+    return jax.tree.map(lambda x, y: x + jnp.where(condition, y, jnp.zeros_like(y)), a, b)
 
 
 def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
