@@ -69,7 +69,10 @@ def memory_given_back():
 
 @pytest.fixture
 def annotations_unchecked(monkeypatch):
-    """Turn off the run-time checks of `--jaxtyping-packages`, for tests that pass arguments of invalid types or shapes."""
+    """Turn off the run-time checks of `--jaxtyping-packages`.
+
+    For tests that pass arguments of invalid types or shapes, or that need chains of NumPy arrays (`unrounded`).
+    """
     import jaxtyping
 
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

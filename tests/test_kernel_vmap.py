@@ -374,8 +374,8 @@ def test_robots_that_are_arguments():
     assert relative(scaled(0.5), jax.vmap(heavy(0.5))(q)) < 1e-12
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["tree", "floating"])
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["tree", pytest.param("floating", marks=pytest.mark.nightly)])
 def test_trees_and_floating_bases(kind):
     chain = random_mechanism(0, free=kind == "floating", coupled=False)
     pairs = [mechanism_state(chain, k)[:2] for k in range(3)]

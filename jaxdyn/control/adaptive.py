@@ -34,12 +34,11 @@ from ..spatial.inertia import (
     pseudo_inertia_factor,
     pseudo_inertia_gradient,
 )
-from .joint_space import Gain, JointReference, Scalar, apply_gain, error_rate
+from .joint_space import Gain, JointReference, Scalar, apply_gain, error_rate, spread_gain
 
 Bodies = Float[Array, "links 10"]
 Memory = Float[Array, "links *memory"]
 Drives = Float[Array, "n terms"]
-Gains = float | Float[Array, "..."]
 
 # largest entry of a multiplicative step: a violent gradient changes an estimate by a factor of at most e^(1/4) in one step
 _LARGEST_STEP = 0.25
@@ -55,7 +54,7 @@ class Adaptation(eqx.Module):
             0; a small positive value prevents drift due to noise and unmodelled forces (Ioannou & Kokotovic 1984).
     """
 
-    gain: eqx.AbstractVar[Gains]
+    gain: eqx.AbstractVar[Gain]
     leakage: eqx.AbstractVar[Scalar]
 
     @abstractmethod
@@ -85,7 +84,7 @@ class EuclideanAdaptation(Adaptation):
         gain: Gamma, a scalar, one value per parameter (10,), or per link and parameter (links, 10) [squared unit / J].
     """
 
-    gain: Gains = 1.0
+    gain: Gain = 1.0
     leakage: Scalar = 0.0
 
     def start(self, pi: Bodies) -> Memory:
@@ -95,7 +94,7 @@ class EuclideanAdaptation(Adaptation):
         return memory
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        return -_spread(self.gain, memory) * gradient - self.leakage * (memory - first)
+        return -spread_gain(self.gain, memory) * gradient - self.leakage * (memory - first)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: Scalar) -> Memory:
         return memory + dt * self.rate(memory, first, gradient)
@@ -121,7 +120,7 @@ class NaturalAdaptation(Adaptation):
             (float32).
     """
 
-    gain: Gains = 1.0
+    gain: Gain = 1.0
     leakage: Scalar = 0.0
     range: Scalar | None = None
 
@@ -154,7 +153,7 @@ class NaturalAdaptation(Adaptation):
             white = _upper_solve(u_0, u)
             return along + self.leakage * (white.T @ white - jnp.eye(4, dtype=u.dtype))
 
-        return jax.vmap(slope)(memory, first, gradient, _spread(self.gain, memory[:, 0, 0]))
+        return jax.vmap(slope)(memory, first, gradient, spread_gain(self.gain, memory[:, 0, 0]))
 
 
 class LogCholeskyAdaptation(Adaptation):
@@ -172,7 +171,7 @@ class LogCholeskyAdaptation(Adaptation):
         leakage: rate sigma at which theta decays towards its initial value [1/s].
     """
 
-    gain: Gains = 1.0
+    gain: Gain = 1.0
     leakage: Scalar = 0.0
     range: Scalar | None = None
 
@@ -184,16 +183,12 @@ class LogCholeskyAdaptation(Adaptation):
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
         (pulled,) = jax.vjp(self.parameters, memory)[1](gradient)
-        return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
+        return -spread_gain(self.gain, memory) * pulled - self.leakage * (memory - first)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: Scalar) -> Memory:
         moved = memory + _bounded(dt * self.rate(memory, first, gradient))
         factors = jax.vmap(log_cholesky_factor)
         return _kept_within(self.range, memory, moved, factors(first), factors(moved))
-
-
-def _spread(gain: Gains, like: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
 
 
 def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
@@ -296,7 +291,7 @@ class DriveAdaptation(eqx.Module):
         signed = self._signed(values)
         ratio = jnp.where(signed, 1.0, values / jnp.where(signed, 1.0, first))
         away = jnp.where(signed, values - first, jnp.log(ratio))
-        return -_spread(self.gain, values) * gradient - self.leakage * away
+        return -spread_gain(self.gain, values) * gradient - self.leakage * away
 
     def _signed(self, values):
         return jnp.broadcast_to(jnp.asarray([term == "offset" for term in self.terms], bool), values.shape)

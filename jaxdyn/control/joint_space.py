@@ -65,6 +65,11 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
     return k @ x if k.ndim == 2 else k * x
 
 
+def spread_gain(gain: Gain, like: Float[Array, "..."]) -> Float[Array, "..."]:
+    """A gain given as a scalar or one value per entry of `like`, as an array of that shape."""
+    return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
+
+
 def error_rate(chain: Chain, q: Position, qd: Velocity, q_d: Position, qd_d: Velocity) -> Velocity:
     """The time derivative of difference(chain, q, q_d); qd_d - qd for ordinary joints."""
     if not chain.topology.has_curved_joints:
@@ -109,7 +114,7 @@ class ErrorIntegral(NamedTuple):
     ) -> "ErrorIntegral":
         """The integral after a time step dt [s], clamped to +-limit [rad s or m s] to prevent windup."""
         value = self.value + dt * difference(chain, q, reference.q)
-        bound = jnp.broadcast_to(jnp.asarray(limit, value.dtype), value.shape)
+        bound = spread_gain(limit, value)
         return ErrorIntegral(jnp.clip(value, -bound, bound))
 
 

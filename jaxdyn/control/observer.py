@@ -12,7 +12,7 @@ from ..dynamics import friction_force, generalised_momentum, momentum_drift
 from ..errors import ControlError
 from ..model.chain import Chain, Force, Position, Velocity
 from ..model.compiled import checked
-from .joint_space import Gain, Scalar
+from .joint_space import Gain, Scalar, spread_gain
 
 
 class ObserverState(NamedTuple):
@@ -78,7 +78,7 @@ class MomentumObserver(eqx.Module):
         """
         momentum, drift = generalised_momentum(chain, q, qd), _drift(chain, q, qd)
         external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)
-        gain = jnp.broadcast_to(jnp.asarray(self.gain, qd.dtype), qd.shape)
+        gain = spread_gain(self.gain, qd)
         residual = state.residual - jnp.expm1(-gain * dt) * (external - state.residual)
         known = jnp.stack([jnp.isfinite(x).all() for x in state]).all()
         return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
@@ -92,7 +92,7 @@ class MomentumObserver(eqx.Module):
             - last: index of the last coordinate in `joints`, or -1. In a serial arm, the collision is on the link that this
                 joint moves or beyond; a distal joint has no residual if the line of the force meets its axis.
         """
-        limit = jnp.broadcast_to(jnp.asarray(self.threshold, state.residual.dtype), state.residual.shape)
+        limit = spread_gain(self.threshold, state.residual)
         joints = ~(jnp.abs(state.residual) <= limit)
         last = jnp.max(jnp.where(joints, jnp.arange(len(limit)), -jnp.ones(len(limit), int)))
         return Collision(joints.any(), joints, last)

@@ -26,7 +26,6 @@ from ..spatial.components import (
     rotate,
     scale,
     skew_times,
-    sub,
     sym_apply,
     sym_congruence,
     sym_to_mat,
@@ -39,7 +38,7 @@ from .coordinates import base_at_rest, base_gravity, link_wrenches, rate_terms
 from .engine.kernel import uses_definitions
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch, sparse_jvp
 from .engine.sweep import Link, inward, outward
-from .newton_euler import bias_force, body_wrench, inverse_dynamics, wrench_columns
+from .newton_euler import bias_force, body_wrench, inverse_dynamics, remaining_wrench, wrench_columns
 
 
 @compiled
@@ -142,10 +141,8 @@ def articulated_body(
         bias_angular = cross(w_before, spin)
         centripetal = cross(w_parent, cross(w_parent, link.translation))
         bias_linear = add(unrotate(link.rotation, centripetal), cross(add(w_before, w), velocity))
-        moment, force = body_wrench(link.inertia, w, zero, zero)
-        if wrench is not None:
-            moment, force = sub(moment, wrench[:3]), sub(force, wrench[3:])
-        return w, ((*bias_angular, *bias_linear), (*moment, *force))
+        needed = remaining_wrench(body_wrench(link.inertia, w, zero, zero), wrench)
+        return w, ((*bias_angular, *bias_linear), needed)
 
     biases, body_wrenches = outward(chain, q, velocities, zero, (qd, wrench_columns(wrenches)))
 

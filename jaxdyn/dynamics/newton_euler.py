@@ -148,10 +148,7 @@ def newton_euler(
     def accelerations(parent, link: Link, x):
         qdi, qddi, wrench = x
         motion = accelerate(parent, link, qdi, qddi)
-        moment, force = body_wrench(link.inertia, *motion)
-        if wrench is not None:
-            moment, force = sub(moment, wrench[:3]), sub(force, wrench[3:])
-        return motion, (*moment, *force)
+        return motion, remaining_wrench(body_wrench(link.inertia, *motion), wrench)
 
     zero = zeros(3, (q, qd, qdd, gravity), (chain.inertia,))
     inputs = (qd, qdd, wrench_columns(wrenches))
@@ -183,6 +180,12 @@ def body_wrench(inertia, w, dw, a):
     force = add(scale(mass, a), cross(dw, h), cross(w, cross(w, h)))
     moment = add(sym_apply(rotational, dw), cross(w, sym_apply(rotational, w)), cross(h, a))
     return moment, force
+
+
+def remaining_wrench(wrench, acting):
+    """The wrench (moment, force) that remains for the joints if the wrench `acting` or None acts on the link, as a 6-tuple."""
+    wrench = (*wrench[0], *wrench[1])
+    return wrench if acting is None else sub(wrench, acting)
 
 
 def transmit(children, link: Link, wrench):

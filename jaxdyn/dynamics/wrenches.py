@@ -7,14 +7,14 @@ from jaxtyping import Array, Float
 from ..model.chain import Acceleration, Chain, Position, Velocity, Wrench, Wrenches
 from ..model.compiled import checked, compiled
 from ..model.configuration import place
-from ..spatial.components import add, rotate, sub, zeros
+from ..spatial.components import add, rotate, zeros
 from ..spatial.se3 import adjoint, pose_inverse
 from .composite_body import wrench_from
-from .coordinates import base_at_rest, base_gravity, joint_accelerations, joint_rates
+from .coordinates import base_at_rest, base_gravity, joint_accelerations, joint_rates, link_wrenches
 from .engine.lanes import BaseGravity, LinkWrenches, PerLink, by_batch
 from .engine.sweep import Link, inward, next_pose, outward, start_pose
 from .kinematics import Reference, reference_poses
-from .newton_euler import accelerate, body_wrench, link_wrenches, transmit, wrench_columns
+from .newton_euler import accelerate, body_wrench, remaining_wrench, transmit, wrench_columns
 
 
 @compiled
@@ -71,7 +71,7 @@ def joint_loads(
 
     def required(parent, link: Link, inputs):
         motion = accelerate(parent, link, *inputs[:2])
-        return motion, external(body_wrench(link.inertia, *motion), inputs[2])
+        return motion, remaining_wrench(body_wrench(link.inertia, *motion), inputs[2])
 
     def passed_on(children, link: Link, wrench):
         handed, torque = transmit(children, link, wrench)
@@ -83,12 +83,6 @@ def joint_loads(
     needed = outward(chain, x, required, (start[:3], start[3:6], start[6:]), (rates, accelerations, columns))
     found, torques = inward(chain, x, passed_on, zero[:6], needed)
     return jnp.stack(found, axis=1), torques
-
-
-def external(wrench, acting):
-    """The wrench (moment, force) that remains for the joints if the wrench `acting` or None acts on the link, as a 6-tuple."""
-    wrench = (*wrench[0], *wrench[1])
-    return wrench if acting is None else sub(wrench, acting)
 
 
 @compiled
@@ -130,7 +124,7 @@ def world_wrenches(chain: Chain, x: Array, rates: Array, accelerations: Array, g
         world, motion = parent
         r, p = world = next_pose(world, link)
         motion = accelerate(motion, link, *inputs[:2])
-        needed = external(body_wrench(link.inertia, *motion), inputs[2])
+        needed = remaining_wrench(body_wrench(link.inertia, *motion), inputs[2])
         return (world, motion), (p, (*rotate(r, needed[:3]), *rotate(r, needed[3:])))
 
     columns = wrench_columns(wrenches)

@@ -87,23 +87,24 @@ class JointStates:
         group.values.frombytes(rows)
         group.times.extend((self._count, stamp, received))
 
-    def joint(self, name: str) -> dict[str, Series]:
-        """The data of a joint: for each quantity, the messages that have numbers of it (not all NaN), in the bag's order."""
-        parts: dict[str, list[Series]] = {kind: [] for kind in FIELDS}
+    def series(self) -> dict[str, dict[str, Series]]:
+        """For each joint and quantity, the messages that have numbers of it (not all NaN), in the bag's order."""
+        parts: dict[tuple[str, str], list[Series]] = {}
         for names, group in self._groups.items():
-            if name in names:
-                times = np.frombuffer(group.times, np.int64).reshape(-1, 3)
-                values = np.frombuffer(group.values).reshape(-1, len(FIELDS), len(names))
-                for k, kind in enumerate(FIELDS):
-                    has = ~np.isnan(values[:, k]).all(axis=1)
-                    parts[kind].append(Series(times[has], values[:, k, names.index(name)][has]))
-        out = {}
-        for kind, some in parts.items():
-            times, value = (np.concatenate(x) for x in zip(*some, strict=True))
+            times = np.frombuffer(group.times, np.int64).reshape(-1, 3)
+            values = np.frombuffer(group.values).reshape(len(times), len(FIELDS), len(names))
+            for k, kind in enumerate(FIELDS):
+                has = ~np.isnan(values[:, k]).all(axis=1)
+                at, held = times[has].T.copy(), values[has, k].T.copy()  # contiguous for each joint
+                for name, value in zip(names, held, strict=True):
+                    parts.setdefault((name, kind), []).append(Series(at, value))
+        found: dict[str, dict[str, Series]] = {name: {} for name in self.joint_names}
+        for (name, kind), some in parts.items():
+            times, value = (np.concatenate(x, axis=-1) for x in zip(*some, strict=True))
             if len(value):
-                order = np.argsort(times[:, 0], kind="stable")
-                out[kind] = Series(times[order].T, value[order])
-        return out
+                order = np.argsort(times[0], kind="stable")
+                found[name][kind] = Series(times[:, order], value[order])
+        return found
 
 
 def one_table(
@@ -114,7 +115,7 @@ def one_table(
     efforts: bool = True,
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
     """Return the columns of joint states by name, the names of the columns of each kind (t, q, qd, tau), and notes."""
-    data = {topic: {name: states.joint(name) for name in states.joint_names} for topic, states in topics.items()}
+    data = {topic: states.series() for topic, states in topics.items()}
     source, notes = _sources(path, data, joint_names, efforts)
     used = list(dict.fromkeys(topic for kind in source.values() for topic in kind.values()))
     joints = list(source["q"])

@@ -145,7 +145,7 @@ def _mjcf(
 
 
 def _mjcf_geometry(path: Any, collision: bool) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    return geometry_from_mujoco(mjcf.compile_mjcf("", path), collision=collision)
+    return geometry_from_mujoco(mjcf.compile_mjcf(path=path), collision=collision)
 
 
 _OF_URDF = frozenset({"packages", *(field.name for field in dataclasses.fields(urdf.Options))})

@@ -162,7 +162,7 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
                 cells += [(places[row], column, text) for row, column, text in bad if row in places]
                 arrays |= {name: array[rows] for name, array in own.items()}
                 continue
-            _refuse_cells(paths[k], table, bad)
+            _refuse_cells(paths[k], table.line, bad)
             for name, array in own.items():
                 flat = array.reshape(len(t), -1)
                 across = np.stack([np.interp(times[0][rows], t, column) for column in flat.T], axis=1)
@@ -176,10 +176,10 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
     return Table(tuple(owner), read, lambda row: tables[0].line(int(rows[row])), notes)
 
 
-def _refuse_cells(path: pathlib.Path, table: Table, bad: Sequence[BadCell]) -> None:
+def _refuse_cells(path: pathlib.Path, line: Callable[[int], str], bad: Sequence[BadCell]) -> None:
     if bad:
         row, column, what = bad[0]
-        raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
+        raise LogError(f"{path}: {line(row)}, column {column!r}: {what}")
 
 
 def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
@@ -671,9 +671,7 @@ def read_log_chunks(
             table = with_clock(part)
             kinds, _, notes = find_columns(path, table.names, gains is not None)
             arrays, bad = table.read([name for held in kinds.values() for name in held])
-            if bad:
-                row, column, what = bad[0]
-                raise LogError(f"{path}: data row {at + row + 1}, column {column!r}: {what}")
+            _refuse_cells(path, lambda row, at=at: f"data row {at + row + 1}", bad)
             blocks = blocks_of(path, kinds, arrays)
             if start is None and blocks["t"].dtype.kind == "i":
                 start = int(blocks["t"][0, 0])
@@ -770,7 +768,7 @@ def read_motion(
     else:
         time, positions, torques = (table.kinds.get(kind, []) for kind in ("t", "q", "tau"))
     arrays, bad = table.read([*time, *positions, *torques])
-    _refuse_cells(path, table, bad)
+    _refuse_cells(path, table.line, bad)
     t = seconds_of(arrays[time[0]].reshape(-1))[0]
     if single := [name for name, array in arrays.items() if array.ndim == 0]:
         raise LogError(f"{path}: {single[0]!r} is a single number; one row per sample is expected")

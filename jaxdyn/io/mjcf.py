@@ -400,7 +400,7 @@ def from_mujoco(
     return chain_of(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
-def compile_mjcf(text: str | bytes, path: str | os.PathLike[str] | None = None) -> Any:
+def compile_mjcf(text: str | bytes = "", path: str | os.PathLike[str] | None = None) -> Any:
     """Compile MJCF text, or the file at `path`, which may include other files. An error in MuJoCo raises a `ModelError`."""
     source = "<text>" if path is None else os.fspath(path)
     try:

@@ -34,9 +34,9 @@ from ..model.build import (
 from ..model.chain import Chain, Coupling, Topology
 from ..model.drives import with_coupling
 from ..model.joints import Free, Joint as ChainJoint, Planar
-from ..spatial.components import rotation_about, rotation_of_rpy, skew_matrix
+from ..spatial.components import rotation_about, skew_matrix
 from ..spatial.inertia import spatial_inertia, transform_inertial_parameters
-from ..spatial.so3 import quaternion_to_rotation
+from ..spatial.so3 import quaternion_to_rotation, rpy_to_rotation
 from .files import RUN_XACRO, Document, Node, attribute, fail, number, numbers, only_child, parse_xml
 
 MOMENTS = ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")
@@ -370,7 +370,7 @@ def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:
         turn = meant_rotation if meant else quaternion_to_rotation
         return pose_of(turn(np.array([w, x, y, z]) / length), position)
     rpy = np.array([meant_angle(x) if meant else x for x in numbers(origin, "rpy", 3, label, zero)])
-    return pose_of(np.reshape(rotation_of_rpy(np.cos(rpy), np.sin(rpy)), (3, 3)), position)
+    return pose_of(rpy_to_rotation(rpy), position)
 
 
 def _check_xacro(node: Node) -> None:

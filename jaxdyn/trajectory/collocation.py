@@ -140,13 +140,18 @@ class KnotProgram(Program):
         join = lambda *rows: jnp.concatenate([row.reshape(-1) for row in rows])
         return at.cost.sum() + end.cost.sum(), join(*c), join(at.inequality, end.inequality)
 
-    def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
-        """Split y into those of couplings, knots, the start and the end, and w into those of knots and the end."""
-        count, (m, p, r) = len(jax.tree.leaves(self.data)[0]), self.sizes
-        ends = (count - 1) * m, (count - 1) * m + count * p, (count - 1) * m + count * p + len(self.start)
-        coupling, own, start, end = jnp.split(y, ends)
-        below, below_end = jnp.split(w, [count * r])
-        return [coupling.reshape(count - 1, m), own.reshape(count, p), start, end], [below.reshape(count, r), below_end]
+    def split_equalities(self, y: Array) -> tuple[Array, Array, Array, Array]:
+        """The values y of all equalities: those of couplings, knots, the start and the end."""
+        count, (m, p, _) = len(jax.tree.leaves(self.data)[0]), self.sizes
+        coupled = (count - 1) * m
+        coupling, own, start, end = jnp.split(y, (coupled, coupled + count * p, coupled + count * p + len(self.start)))
+        return coupling.reshape(count - 1, m), own.reshape(count, p), start, end
+
+    def split_inequalities(self, w: Array) -> tuple[Array, Array]:
+        """The values w of all inequalities: those of knots and the end."""
+        count, r = len(jax.tree.leaves(self.data)[0]), self.sizes[2]
+        own, end = jnp.split(w, [count * r])
+        return own.reshape(count, r), end
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> KnotLinearisation:
         """Linearise all knots in parallel, with Jacobians in forward mode and Hessians in forward-over-reverse mode."""
@@ -155,7 +160,8 @@ class KnotProgram(Program):
         u, by_z = jax.vmap(self.inner.value)(z), jax.vmap(self.inner.jacobian)(z)
         joined = jnp.concatenate([z, u], axis=1)
         along = jnp.concatenate([jnp.broadcast_to(jnp.eye(n, dtype=z.dtype), (len(z), n, n)), by_z], axis=1)
-        (coupling, own, _, of_end), (below, below_end) = self.split(y, w)
+        coupling, own, _, of_end = self.split_equalities(y)
+        below, below_end = self.split_inequalities(w)
         none = jnp.zeros((1, coupling.shape[1]), z.dtype)
         multipliers = own, below, jnp.concatenate([coupling, none]), jnp.concatenate([none, coupling])
         values, knots, hessian, slopes = _derivatives(
@@ -196,7 +202,7 @@ class KnotProgram(Program):
 
     def blocks(self, at: KnotLinearisation, share: Array, weights: Array) -> Float[Array, "S z z"]:
         """The blocks of share W + G^T diag(weights) G."""
-        _, (own, end) = self.split(jnp.zeros_like(at.values[1]), weights)
+        own, end = self.split_inequalities(weights)
         gram = lambda rows, weights: jnp.einsum("sri,sr,srj->sij", rows, weights, rows)
         blocks = share * at.hessian + gram(at.knots.inequality, own)
         return blocks.at[-1].add(gram(at.end.inequality, end[None])[0])
@@ -248,9 +254,8 @@ class StagedProgram(KnotProgram):
 
     def solve(self, factors: StageFactors, r1: Array, r2: Array) -> tuple[Array, Array]:
         """Solve in one forward and one backward pass."""
-        m, _, r = self.sizes
-        z = self.seen(r1)
-        (coupling, own, _, end), _ = self.split(r2, jnp.zeros(len(z) * r, r2.dtype))
+        m, z = self.sizes[0], self.seen(r1)
+        coupling, own, _, end = self.split_equalities(r2)
         rows = jnp.concatenate([coupling, own[:-1]], axis=1)  # in the order used by `factor`
         z, y, y_end = solve_stages(factors, z, rows, jnp.concatenate([own[-1], end]))
         return z.reshape(-1), jnp.concatenate([y[:, :m].reshape(-1), y[:, m:].reshape(-1), y_end])
@@ -389,13 +394,18 @@ class Transcription:
         equal, below = (jnp.asarray(later | x[None], self.problem.q0.dtype) for x in (equal, below))
         return equal, below
 
-    def pinned(self) -> tuple[Bool[Array, " r"], Bool[Array, " end"]]:
-        """True for the inequalities in `rows`, and of the end, that must be zero."""
+    def masked(self, active: tuple[Array, Array], equal: Array, below: Array) -> tuple[Array, Array]:
+        """The values of `rows` that are enforced; in place of the others, 0 = 0 and -1 <= 0."""
+        return active[0] * equal, active[1] * below - (1 - active[1])
+
+    def pinned(self, active: Float[Array, "knots m"], copies: int = 1) -> Bool[Array, " inequalities"]:
+        """True for the inequalities of a program that must be zero; each knot has `copies` of the inequalities in `rows`."""
         problem, zero = self.problem, jnp.zeros_like(self.problem.v0)
         ground = jnp.zeros(6, zero.dtype)
         knot = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
         own, end = (pinned_values(x, problem.chain, knot) for x in (self.path, problem.terminal_constraints))
-        return jnp.concatenate([self.torques.pinned(), own]), end
+        own = jnp.tile(jnp.concatenate([self.torques.pinned(), own]), copies)
+        return jnp.concatenate([(own[None] & (active > 0)).reshape(-1), end])
 
     def end(self, knot: Knot, duration: Array) -> Part:
         """The contribution of the last knot: terminal costs and constraints, and the cost of the duration."""
@@ -413,7 +423,8 @@ class Transcription:
         others: dict[str, Array],
     ) -> Solution:
         """Convert a result of the interior-point method; `own` names the multipliers of couplings and of the start."""
-        equal, below = program.split(result.equality_multipliers, result.inequality_multipliers)
+        equal = program.split_equalities(result.equality_multipliers)
+        below = program.split_inequalities(result.inequality_multipliers)
         names = own[0], "equality", own[1], "terminal_equality", "inequality", "terminal_inequality"
         multipliers = {name: x for name, x in zip(names, (*equal, *below), strict=True) if name} | others
         sound = status_of_problem(self.problem)
@@ -466,7 +477,6 @@ class _Data(NamedTuple):
     k: Array
     weight: Array  # weights in the integral of the knot and the midpoint after it, in units of the time step
     middle_weight: Array
-    first: Array  # 1 at the first knot, else 0
     active: tuple[Array, Array]  # 1 for enforced constraints, else 0
 
 
@@ -581,9 +591,10 @@ class _Form(Transcription):
         if u.middle is not None:
             knots.append((self.knot(k, u, u.middle[:2], tau[self.n :], 0.5), data.middle_weight))
         equal, below = (jnp.concatenate(x) for x in zip(*(self.rows(knot) for knot, _ in knots), strict=True))
-        equal, below = data.active[0] * equal, data.active[1] * below - (1 - data.active[1])
+        equal, below = self.masked(data.active, equal, below)
         if self.free_duration:
-            equal = jnp.concatenate([equal, data.first * u.ratio * (u.v - problem.v0)])
+            start = jnp.where(k < 0.5, u.ratio * (u.v - problem.v0), 0.0)
+            equal = jnp.concatenate([equal, start])
         costs = [weight * knot.dt * running_cost(problem, knot) for knot, weight in knots]
         return Part(jnp.stack(costs).sum(), equal, below, *self.coupling(z, tau[: self.n]))
 
@@ -644,8 +655,6 @@ class _Form(Transcription):
         couplings = (4 if self.middles else 2) + self.rate
         equalities = data.active[0].shape[1] + self.free_duration * n
         sizes = (couplings * n + self.free_duration, equalities, data.active[1].shape[1])
-        own, end = self.pinned()
-        pinned = jnp.tile(own, 1 + self.middles)[None] & (data.active[1] > 0)
         program = StagedProgram(
             data,
             jnp.zeros((0, self.unknowns), dtype),
@@ -653,7 +662,7 @@ class _Form(Transcription):
             self.stage,
             self.last,
             sizes,
-            pinned=jnp.concatenate([pinned.reshape(-1), end]),
+            pinned=self.pinned(data.active[1], 1 + self.middles),
         )
         lower, upper = (b.reshape(-1) for b in bounds)
         return program, x.reshape(-1), lower, upper
@@ -667,12 +676,10 @@ class _Form(Transcription):
         if self.middles:
             equal, below = (jnp.concatenate([x, jnp.ones_like(x).at[-1].set(0.0)], axis=1) for x in (equal, below))
         weight = (2 - ends) / (6 if self.middles else 2)
-        first = jnp.zeros(count, dtype).at[0].set(1.0)
         return _Data(
             jnp.arange(count, dtype=dtype),
             jnp.asarray(weight, dtype),
             jnp.asarray(middle, dtype),
-            first,
             (equal, below),
         )
 

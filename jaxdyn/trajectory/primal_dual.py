@@ -352,7 +352,6 @@ class Judge(NamedTuple):
 class Newton(NamedTuple):
     """The factored Newton system at an iterate, and functions that compute a direction and its slope."""
 
-    factors: Any
     good: Array
     delta: Array
     direction: Callable[[Array, Array], Direction]
@@ -411,7 +410,7 @@ def newton_system(
             return dx + more, y + more_y
 
         dx, y = jax.lax.fori_loop(0, 3, refine, (jnp.zeros_like(p.x), jnp.zeros_like(p.y)))
-        moved = h + program.times(at, dx)[2]
+        moved = h + program.slopes(at, dx)[2]
         w = weights * (moved + shift)
         ds = jnp.where(bounds.pinned, 0.0, (1 - newton) * w - moved)
         d_low = jnp.where(bounds.has_lower, mu / below - p.low - p.low / below * dx, 0.0)
@@ -420,11 +419,11 @@ def newton_system(
 
     def slope(step):
         _, c, g = at.values
-        _, a_dx, g_dx = program.times(at, step.dx)
+        _, a_dx, g_dx = program.slopes(at, step.dx)
         of_f = jnp.where(restoring, c @ a_dx + (g + p.s) @ (g_dx + step.ds), at.gradient @ step.dx)
         return of_f - pull @ step.dx - mu * (step.ds / s).sum()
 
-    return Newton(factors, good, delta, direction, slope)
+    return Newton(good, delta, direction, slope)
 
 
 def search(
@@ -452,7 +451,7 @@ def search(
         return count + 1, alpha, slope, step, _tried(program, bounds, p, here, newton.good, judge, attempt)
 
     zero, no = jnp.zeros((), p.x.dtype), jnp.zeros((), bool)
-    step = Direction(*(jnp.zeros_like(v) for v in (p.x, p.s, p.y, p.w, p.x, p.x)))
+    step = Direction(*map(jnp.zeros_like, p))
     trial = Trial(zero, p.x, p.s, c, h, zero, zero, no, no)
     start = (jnp.zeros((), jnp.int32), zero, zero, step, trial)
     *_, step, trial = jax.lax.while_loop(lambda carry: ~carry[-1].accepted & (carry[0] < TRIES), turn, start)
@@ -888,7 +887,7 @@ def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, 
     pull = from_lower * off.lower + from_upper * off.upper - off.gradient
     right = (pull * bounds.free - program.transposed(at, jnp.zeros_like(y), weights * off.inequality), -off.equality)
     dx, dy = solve_conditions(program, at, diagonal, weights, right)
-    _, _, g_dx = program.times(at, dx)
+    _, _, g_dx = program.slopes(at, dx)
     d_low, d_high = from_lower * (off.lower - dx), from_upper * (dx - off.upper)
     cost = off.cost + at.gradient @ dx
     return dx + off.x, dy, weights * (g_dx + off.inequality), d_low, d_high, cost

@@ -58,6 +58,7 @@ from .problem import (
     at,
     batched_with,
     choose,
+    constraint_values,
     knot_times,
     knots_of,
     limited_torque,
@@ -322,8 +323,9 @@ def _policy(
     damping = pace.damping * jnp.abs(lq.control_weights).mean()
     if not second_order:
         return *policy_and_descent(lq, box, damping), pace.share
-    exact = linearised(problem, trajectory, gaps, penalty, adjoints(lq), lq.dynamics)
-    solution, share = _convex_policy(lq.dense(), exact.dense(), box, damping, pace.share)
+    lq = lq.dense()
+    exact = linearised(problem, trajectory, gaps, penalty, adjoints(lq), lq.dynamics).dense()
+    solution, share = _convex_policy(lq, exact, box, damping, pace.share)
     return *solution, share
 
 
@@ -672,10 +674,10 @@ def _constraint_jacobians(problem: OptimalControlProblem, x: Trajectory) -> tupl
     """Jacobians of all constraints with respect to the displacements of their knots, at the knots and at the end."""
     knots = knots_of(problem, x)
     parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
-    single = lambda knot: jax.tree.map(lambda y: y[None], knot)
 
-    def jacobian(knot, which):
-        values = lambda *z: getattr(constraint_rows(problem, single(moved(problem, knot, z))), which).reshape(-1)
+    def jacobian(constraints, knot):
+        values = lambda *z: jnp.concatenate(constraint_values(constraints, problem.chain, moved(problem, knot, z)))
         return jnp.concatenate([jax.jacfwd(values, argnums=i)(*parts) for i in range(len(parts))], -1)
 
-    return jax.vmap(lambda knot: jacobian(knot, "running"))(knots), jacobian(at(knots, -1), "terminal")
+    running = jax.vmap(functools.partial(jacobian, problem.constraints))(knots)
+    return running, jacobian(problem.terminal_constraints, at(knots, -1))

@@ -111,8 +111,9 @@ def _check_prescribed(problem: OptimalControlProblem, count: int) -> None:
     limits = problem.torque_limits
     if limits is None or isinstance(limits, Tracer):
         return
-    fixed, nv = np.flatnonzero(coincide(limits[:, 0], limits[:, 1])), problem.chain.nv
-    knots = problem.steps + 1
+    with jax.ensure_compile_time_eval():  # the caller may be traced, while these limits are constants
+        fixed = np.flatnonzero(coincide(limits[:, 0], limits[:, 1]))
+    nv, knots = problem.chain.nv, problem.steps + 1
     if len(fixed) * knots > nv * (count - 2):
         raise TrajectoryError(
             f"the torques in rows {fixed.tolist()} of torque_limits are prescribed (equal limits) at {knots} knots, but the "
@@ -172,7 +173,7 @@ class _Form(Transcription):
         knot = self.knot_of(data.k, z, u)
         equal, below = self.rows(knot)
         cost = data.weight * knot.dt * running_cost(self.problem, knot)
-        return uncoupled(cost, data.active[0] * equal, data.active[1] * below - (1 - data.active[1]))
+        return uncoupled(cost, *self.masked(data.active, equal, below))
 
     def at_end(self, z: Array, u: Array) -> Part:
         """The terminal cost and constraints."""
@@ -195,7 +196,7 @@ class _Form(Transcription):
         )
         ends = np.ones(count)
         ends[[0, -1]] = 0.5
-        active, (own, end) = self.enforced(), self.pinned()
+        active = self.enforced()
         # the initial velocity: q' = v0 T
         z = jnp.eye(self.orders * n + 1, dtype=dtype)
         program = SplineProgram(
@@ -206,7 +207,7 @@ class _Form(Transcription):
             self.at_end,
             (0, active[0].shape[1], active[1].shape[1]),
             jnp.asarray(self.basis, dtype),
-            pinned=jnp.concatenate([(own[None] & (active[1] > 0)).reshape(-1), end]),
+            pinned=self.pinned(active[1]),
         )
         return program, x, lower, upper
 
