@@ -90,7 +90,7 @@ def main() -> None:
     true = prior_parameters(jaxdyn.model.with_leaves(real, FRICTION), found.columns)
     for key, row in closed_form(found.names).items():
         of_base = np.linalg.lstsq(found.base.matrix.T, row, rcond=None)[0]
-        value, sd = of_base @ found.wls.values, np.sqrt(of_base @ found.wls.covariance @ of_base)
+        value, sd = of_base @ found.estimate.values, np.sqrt(of_base @ found.estimate.covariance @ of_base)
         values[key] = value, sd, row @ true, row @ by_design
         print(f"{key:4s} {value:7.4f} +- {sd:.4f} (true: {row @ true:.4f}, design: {row @ by_design:.4f})")
         assert abs(value - row @ true) < 4 * sd

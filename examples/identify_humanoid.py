@@ -152,7 +152,7 @@ def main() -> None:
     errors = {}
     for name, found in ways.items():
         truth = found.base.matrix @ prior_parameters(robot, found.columns)
-        errors[name] = (found.wls.values - truth) / found.wls.standard_deviations
+        errors[name] = (found.estimate.values - truth) / found.estimate.standard_deviations
         within, seen = np.mean(np.abs(errors[name]) <= 2), found.validation[0].fit
         print(f"{name}: total mass {found.total_mass}")
         print(f"  {found.base.size} base parameters, {100 * within:.0f} % of them within 2 sd of the true values")

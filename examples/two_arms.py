@@ -41,7 +41,7 @@ logs, plain = {"left": record(left, 1), "right": record(right, 2)}, Terms(choose
 both, alone = identify_together(model, logs), jaxdyn.identify(model, logs["left"], terms=plain)
 for name, found in both.items():
     print(f"{name:5s} viscous friction", np.array2string(np.asarray(found.chain.friction.viscous), precision=2))
-ratio = both["left"].wls.standard_deviations / alone.wls.standard_deviations
+ratio = both["left"].estimate.standard_deviations / alone.estimate.standard_deviations
 of_links = np.array([name[0] in "Im" for name in alone.base.names])
 print(f"standard deviations of the links: {np.median(ratio[of_links]):.2f} times those from one log")
 assert np.median(ratio[of_links]) < 0.9
@@ -53,14 +53,14 @@ for deviation in (0.0, 0.05):
     knowledge = Knowledge(links=last, deviation=deviation)
     found = jaxdyn.identify(left, held, terms=plain, knowledge=knowledge)
     k = [name.split()[0] for name in found.base.names].index("m6")
-    masses.append((found.wls.values[k] - float(left.inertia[-1, 0]), found.wls.standard_deviations[k]))
+    masses.append((found.estimate.values[k] - float(left.inertia[-1, 0]), found.estimate.standard_deviations[k]))
     print(f"tool, arm known to {100 * deviation:g} %: {masses[-1][0]:.3f} +- {masses[-1][1]:.3f} kg (true: 1.6 kg)")
 assert abs(masses[0][0] - 1.6) < 0.05
 
 figure, (one, two) = plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 1), layout="constrained")
 where = np.flatnonzero(of_links)
-one.semilogy(alone.wls.standard_deviations[where], "o", color="grey", label="left arm's log only")
-one.semilogy(both["left"].wls.standard_deviations[where], ".", color="C0", label="both arms together")
+one.semilogy(alone.estimate.standard_deviations[where], "o", color="grey", label="left arm's log only")
+one.semilogy(both["left"].estimate.standard_deviations[where], ".", color="C0", label="both arms together")
 one.set(xlabel="index of the base parameter", ylabel="standard deviation [SI units]")
 one.legend()
 for x, (mass, sd) in enumerate(masses):

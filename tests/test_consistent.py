@@ -252,7 +252,7 @@ def test_identified_chains_are_possible_and_others_read_them(run, tmp_path):
     assert result.parameters[:30:10].sum() == pytest.approx(float(truth.inertia[:, 0].sum()), rel=1e-8)
     for evaluation in (*result.fitted, *result.validation):
         assert np.all(evaluation.fit.rms < 1.05 * evaluation.unconstrained.rms)
-    np.testing.assert_allclose(result.base.matrix @ result.unconstrained, result.wls.values, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(result.base.matrix @ result.unconstrained, result.estimate.values, rtol=1e-8, atol=1e-10)
     save_urdf(result.chain, tmp_path / "identified.urdf")
     accepted_elsewhere(tmp_path / "identified.urdf")
     np.testing.assert_allclose(load(tmp_path / "identified.urdf").inertia, result.chain.inertia, rtol=1e-6, atol=1e-9)

@@ -306,8 +306,8 @@ def test_identify_with_a_friction_model_equals_identify_with_its_terms():
     assert terms.friction is None and model.friction is not None
     shared = [terms.base.names.index(name) for name in model.base.names]
     # up to the joints' weights, which both estimate from their residuals
-    difference = np.abs(model.wls.values - terms.wls.values[shared])
-    assert np.all(difference < 0.15 * terms.wls.standard_deviations[shared])
+    difference = np.abs(model.estimate.values - terms.estimate.values[shared])
+    assert np.all(difference < 0.15 * terms.estimate.standard_deviations[shared])
     for one, other in ((terms.fitted, model.fitted), (terms.validation, model.validation)):
         np.testing.assert_allclose(one[0].samples.t, other[0].samples.t)
         np.testing.assert_allclose(one[0].prediction, other[0].prediction, atol=5e-3)  # a model is filtered

@@ -32,10 +32,10 @@ from jaxdyn.identification import (
     Filters,
     Terms,
     coupled_drive,
-    ordinary_least_squares,
     prior_parameters,
     random_excitation,
     synthetic_log,
+    weighted_least_squares,
 )
 from jaxdyn.identification.accumulate import accumulate_samples
 from jaxdyn.identification.base import given_torque, impossible_links, with_stand_ins
@@ -80,7 +80,7 @@ def test_a_result_prints_as_its_errors(result):
 def base_errors(result, truth):
     """Errors of the weighted estimates, and their true values."""
     expected = result.base.matrix @ prior_parameters(truth, result.columns)
-    return result.wls.values - expected, expected
+    return result.estimate.values - expected, expected
 
 
 def test_the_truth_is_recovered_from_a_log_without_noise(truth, prior, log, result):
@@ -100,8 +100,8 @@ def test_standard_deviations_are_those_of_the_estimates(truth, prior, log):
             prior, dataclasses.replace(log, tau=log.tau + noise), filters=Filters(position_cutoff=20.0), terms=PLAIN
         )
         error = base_errors(result, truth)[0]
-        squares.append((error**2 / np.diag(result.wls.covariance)).mean())
-        independent.append((error**2 / np.diag(result.wls.independent_covariance)).mean())
+        squares.append((error**2 / np.diag(result.estimate.covariance)).mean())
+        independent.append((error**2 / np.diag(result.estimate.independent_covariance)).mean())
         assert result.split_half.share > 0.8 and result.split_half.rms < 1.6
     for found, least, most in (
         (independent, 0.6, 1.5),
@@ -113,8 +113,8 @@ def test_standard_deviations_are_those_of_the_estimates(truth, prior, log):
 
 def test_the_identified_chain_gives_the_predicted_torques(truth, prior, result):
     base, chain = result.base, result.chain
-    np.testing.assert_allclose(base.matrix @ result.unconstrained, result.wls.values, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(base.matrix @ result.parameters, result.wls.values, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(base.matrix @ result.unconstrained, result.estimate.values, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(base.matrix @ result.parameters, result.estimate.values, rtol=1e-3, atol=1e-5)
     np.testing.assert_array_equal(result.parameters, prior_parameters(chain, ALL))
     for evaluation in result.fitted:
         s = evaluation.samples
@@ -158,7 +158,7 @@ def test_held_out_samples_are_predicted_by_a_fit_without_them(prior, log, result
     held, unseen = result.validation[0], other.validation[0]
     np.testing.assert_allclose(unseen.prediction, held.prediction, rtol=0, atol=1e-7)
     assert unseen.fit.total_relative > 20 > 1e-3 > held.fit.total_relative
-    assert np.abs(other.wls.values - result.wls.values).max() > 0.1  # the final fit has seen them
+    assert np.abs(other.estimate.values - result.estimate.values).max() > 0.1  # the final fit has seen them
     assert not np.allclose(other.model.chain.inertia, result.model.chain.inertia, rtol=1e-2)
     for model in (other.held_out_model, other.validated_model):  # what simulates the held-out part has not
         np.testing.assert_allclose(model.chain.inertia, result.held_out_model.chain.inertia, rtol=0, atol=1e-6)
@@ -193,7 +193,7 @@ def test_validation_runs_are_not_fitted(prior, log, result):
     assert [e.title for e in separate.validation] == ["validation: third (the same motion, repeated)"]
     assert separate.validation[0].repeats_fitted and not separate.is_validated and not separate.validation_refit
     assert separate.validation[0].fit.total_relative < 0.05  # percent; the cut at full speed is felt at the ends
-    np.testing.assert_allclose(separate.wls.values, result.wls.values, atol=2e-3)
+    np.testing.assert_allclose(separate.estimate.values, result.estimate.values, atol=2e-3)
     assert list(dict.fromkeys(stage for stage, _, _ in stages)) == [
         *("preparing logs", "finding base parameters", "accumulating the regressor", "predicting torques")
     ]
@@ -209,9 +209,9 @@ def test_samples_in_the_dead_zone_are_left_out_joint_by_joint(prior, log):
     moving = np.abs(s.qd) >= 0.3
     assert 0.2 < moving.mean() < 0.98
     factors = accumulate_samples(ALL, prior, [(s, s.tau, moving.astype(float), None)]).total
-    expected = ordinary_least_squares(factors, result.base, min(1.0, 2 * s.torque_cutoff / s.rate))
-    np.testing.assert_allclose(result.ols.values, expected.values, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(result.ols.covariance, expected.covariance, rtol=1e-6, atol=1e-16)
+    expected = weighted_least_squares(factors, result.base, min(1.0, 2 * s.torque_cutoff / s.rate))
+    np.testing.assert_allclose(result.estimate.values, expected.values, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(result.estimate.covariance, expected.covariance, rtol=1e-6, atol=1e-16)
 
 
 def test_links_without_a_body_get_a_stand_in(truth, log, result):
@@ -225,7 +225,9 @@ def test_links_without_a_body_get_a_stand_in(truth, log, result):
     np.testing.assert_allclose(filled.inertia[::2], [sphere, sphere], rtol=1e-15)
     assert with_stand_ins(truth)[1] == () and impossible_links(filled) == ()
     again = identify(bare, log, **SHARP)
-    np.testing.assert_allclose(again.wls.values, result.wls.values, rtol=1e-9, atol=1e-11)  # a prior for the rest alone
+    np.testing.assert_allclose(
+        again.estimate.values, result.estimate.values, rtol=1e-9, atol=1e-11
+    )  # a prior for the rest alone
     assert "no inertials for link1, link3: a sphere of 2 kg" in again.notes[0]
     assert not any("inertials" in note for note in result.notes)
     m1 = again.names.index("m1")
@@ -268,7 +270,7 @@ def test_columns_of_ones_own_are_identified(elbow):
     assert result.names[-5:] == ("k1", "k2", "Iam2", "fvm2", "fsm2")
     assert "Iam2" in result.base.dropped  # in a plane it is a sum of Izz2, Izz1 and Ia2
     expected = result.base.matrix @ np.concatenate([prior_parameters(elbow, ALL), parameters])
-    np.testing.assert_allclose(result.wls.values, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result.estimate.values, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(result.parameters[[-5, -4, -2, -1]], parameters[[0, 1, 3, 4]], rtol=1e-4, atol=1e-5)
     assert result.columns.units(elbow)[-5:] == ("N m/rad", "N m/rad", "kg m^2", "N m s/rad", "N m")
     assert result.fitted[0].fit.total_relative < 0.01
@@ -353,7 +355,7 @@ result = identify(dataclasses.replace(chain, inertia=chain.inertia * 1.1), log, 
 leaves = jax.tree.leaves(result.chain)
 print(json.dumps({
     "given": str(chain.dtype), "leaves": sorted({str(x.dtype) for x in leaves}), "x64": jax.config.jax_enable_x64,
-    "default": str(jnp.ones(1).dtype), "values": str(result.wls.values.dtype), "size": result.base.size,
+    "default": str(jnp.ones(1).dtype), "values": str(result.estimate.values.dtype), "size": result.base.size,
     "error": result.fitted[0].fit.total_relative, "log": str(log.tau.dtype),
 }))
 """

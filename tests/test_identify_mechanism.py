@@ -157,7 +157,7 @@ def standing():
 def agreeing(result, truth):
     """Share of base parameters within two standard deviations of the truth."""
     true = result.base.matrix @ prior_parameters(truth, result.columns)
-    return np.mean(np.abs(result.wls.values - true) <= 2 * result.wls.standard_deviations)
+    return np.mean(np.abs(result.estimate.values - true) <= 2 * result.estimate.standard_deviations)
 
 
 def mass(chain):

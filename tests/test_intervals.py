@@ -166,7 +166,7 @@ def coulomb_errors(path, seed):
     # the signs of two joints that move together are almost equal, so only their sum is determined
     sums = np.zeros((n, len(expected)))
     sums[np.minimum(np.arange(len(at)), n - 1), at] = [1.0, 1.0, 0.7 if path == "mimic" else 1.0]
-    off, sd = sums @ (result.wls.values - expected), np.sqrt(np.diag(sums @ result.wls.covariance @ sums.T))
+    off, sd = sums @ (result.estimate.values - expected), np.sqrt(np.diag(sums @ result.estimate.covariance @ sums.T))
     return off / (sums @ expected), off / sd
 
 
@@ -229,8 +229,8 @@ def test_a_value_lies_in_its_interval_and_the_truth_in_nine_of_ten():
     assert np.mean(held) >= 0.9 and len(held) > 250
     assert bounds > 0  # some intervals end at zero
     assert {row.identifiable for row in base} == {"yes"}
-    vague = dataclasses.replace(result.wls, covariance=1e16 * result.wls.covariance)
-    base, full = parameter_rows(dataclasses.replace(result, wls=vague))
+    vague = dataclasses.replace(result.estimate, covariance=1e16 * result.estimate.covariance)
+    base, full = parameter_rows(dataclasses.replace(result, estimate=vague))
     assert "no" in {row.identifiable for row in base} and "yes" not in {row.identifiable for row in base if row.prior}
 
 
@@ -242,7 +242,7 @@ def test_an_interval_at_an_active_bound_is_one_sided():
     rows = {row.name: row for row in parameter_rows(result)[1]}
     negative = [
         name
-        for name, value in zip(result.base.names, result.wls.confidence_intervals()[:, 1], strict=True)
+        for name, value in zip(result.base.names, result.estimate.confidence_intervals()[:, 1], strict=True)
         if name.startswith("Ia") and name in rows and value < 0
     ]
     assert negative
@@ -277,7 +277,7 @@ def test_intervals_of_links_much_heavier_than_their_prior_hold_the_truth():
             if row.lower is not None:
                 assert row.lower <= row.value <= row.upper
                 held.append(row.lower - 1e-9 <= x <= row.upper + 1e-9)
-        alone = result.base.matrix @ result.parameters - result.wls.values
-        outside += np.sum(np.abs(alone) > result.wls.interval_factor() * result.wls.standard_deviations)
+        alone = result.base.matrix @ result.parameters - result.estimate.values
+        outside += np.sum(np.abs(alone) > result.estimate.interval_factor() * result.estimate.standard_deviations)
     assert np.mean(held) >= 0.9
     assert outside > 0  # the pull is felt

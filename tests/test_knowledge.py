@@ -237,9 +237,11 @@ def test_a_tool_alone_by_two_ways(geared, tmp_path):
     assert abs(found[0] / TOOL[0] - 1) < 0.005 and np.abs(found - TOOL)[1:].max() < 0.005
     loose = jaxdyn.identify(geared, log, terms=terms, knowledge=Knowledge(links=last, deviation=0.05))
     lead = [name.split()[0] for name in loose.base.names]
-    sd = loose.wls.standard_deviations[lead.index("m6")]
-    assert sd > 3 * result.wls.standard_deviations[result.base.names.index("m6")]  # the arm's own uncertainty is in it
-    assert abs(loose.wls.values[lead.index("m6")] - 1.6 - float(geared.inertia[-1, 0])) < 2 * sd
+    sd = loose.estimate.standard_deviations[lead.index("m6")]
+    assert (
+        sd > 3 * result.estimate.standard_deviations[result.base.names.index("m6")]
+    )  # the arm's own uncertainty is in it
+    assert abs(loose.estimate.values[lead.index("m6")] - 1.6 - float(geared.inertia[-1, 0])) < 2 * sd
     write_report(result, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert "Taken from the given model" in text and f"link {geared.link_names[0]}" in text
@@ -259,7 +261,7 @@ def test_two_arms_share_their_links(geared):
     assert np.abs(right.chain.friction.viscous / other.friction.viscous - 1).max() < 0.1
     alone = jaxdyn.identify(wrong, logs["left"], terms=PLAIN)
     rigid = [k for k, name in enumerate(left.base.names) if name[0] in "Im"]
-    assert np.median((left.wls.standard_deviations / alone.wls.standard_deviations)[rigid]) < 0.85
+    assert np.median((left.estimate.standard_deviations / alone.estimate.standard_deviations)[rigid]) < 0.85
     assert left.split_half is not None and left.split_half.share > 0.85
     # the dense regression, rows of each joint divided by its noise
     rows = []
@@ -271,11 +273,11 @@ def test_two_arms_share_their_links(geared):
         wide[:, :, at[~own]] = w[:, :, ~own]
         wide[:, :, at[own] if name == "left" else 84 + np.arange(18)] = w[:, :, own]
         wide[:, :, -1] = s.tau
-        rows.append((wide / left.wls.noise[None, :, None]).reshape(-1, wide.shape[2]))
+        rows.append((wide / left.estimate.noise[None, :, None]).reshape(-1, wide.shape[2]))
     rows = np.concatenate(rows)
     dense = np.linalg.lstsq(rows[:, :-1], rows[:, -1], rcond=1e-10)[0]
     np.testing.assert_allclose(
-        left.base.matrix @ dense[:84], left.wls.values, atol=0.02 * left.wls.standard_deviations.min()
+        left.base.matrix @ dense[:84], left.estimate.values, atol=0.02 * left.estimate.standard_deviations.min()
     )
 
 

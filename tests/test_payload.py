@@ -529,7 +529,9 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_
         fitted=(), prior=arm, columns=columns, factors=None, friction=None, inconsistent_links=("link 'a' is none",),
         names=names,
         base=SimpleNamespace(kept=kept, matrix=matrix), chain=arm,
-        wls=SimpleNamespace(values=np.array([-1.0, -0.5, -0.3, -1.0, -1.0, -1.0, 0.5]), standard_deviations=np.full(7, 0.1)),
+        estimate=SimpleNamespace(
+            values=np.array([-1.0, -0.5, -0.3, -1.0, -1.0, -1.0, 0.5]), standard_deviations=np.full(7, 0.1)
+        ),
     )  # fmt: skip
     found = diagnose_identification(result)[1:]
     assert [(f.kind, f.about) for f in found] == [("result", ("a",)), ("friction", (arm.joint_names[0],))]

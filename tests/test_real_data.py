@@ -166,7 +166,7 @@ def test_panda_from_the_command_line_to_another_library(shared_data, panda, tmp_
     assert np.abs(np.array(rigid) + friction + offset - expected[some]).max() < 1e-6 * np.abs(expected).max()
     with open(tmp_path / "parameters.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["kind"] == "base"]
-    np.testing.assert_allclose([float(row["value"]) for row in rows], panda.wls.values, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose([float(row["value"]) for row in rows], panda.estimate.values, rtol=1e-7, atol=1e-10)
     report = (tmp_path / "report.html").read_text("utf-8")
     assert f"{evaluation.fit.total_relative:#.3g}" in report and "exciting_1.csv" in report
 
@@ -303,7 +303,7 @@ def test_tx40_with_its_coupled_wrist_agrees_with_the_published_parameters(shared
     with open(folder / "published_base_parameters.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if float(row["wls_rel_sd_pct"]) < 29]  # what they have determined
     assert len(rows) == 31
-    found = {name.split()[0]: value for name, value in zip(result.base.names, result.wls.values, strict=True)}
+    found = {name.split()[0]: value for name, value in zip(result.base.names, result.estimate.values, strict=True)}
     shared = {"Iam6": 1024 * found["J6"], "fvm6": 1024 * found["B6"], "fsm6": 32 * found["Fc6"]}
     for row in rows:
         name = row["base_parameter"].split()[0]

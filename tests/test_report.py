@@ -125,13 +125,11 @@ def test_csv_holds_the_numbers_exactly(result, tmp_path):
     assert tuple(row["name"] for row in base) == result.base.names
     assert tuple(row["name"] for row in full) == result.names
     for column, values in (
-        ("value", result.wls.values),
-        ("standard_deviation", result.wls.standard_deviations),
-        ("relative_sd_percent", result.wls.relative_standard_deviations),
-        ("lower", result.wls.confidence_intervals()[:, 0]),
-        ("upper", result.wls.confidence_intervals()[:, 1]),
-        ("ols_value", result.ols.values),
-        ("ols_standard_deviation", result.ols.standard_deviations),
+        ("value", result.estimate.values),
+        ("standard_deviation", result.estimate.standard_deviations),
+        ("relative_sd_percent", result.estimate.relative_standard_deviations),
+        ("lower", result.estimate.confidence_intervals()[:, 0]),
+        ("upper", result.estimate.confidence_intervals()[:, 1]),
     ):
         assert [float(row[column]) for row in base] == values.tolist()
     prior = prior_parameters(result.prior, result.columns)
@@ -163,7 +161,7 @@ def test_full_parameters_say_whether_they_are_identifiable(result, tmp_path):
 def test_csv_is_read_by_numpy(result, tmp_path):
     write_parameters(result, tmp_path / "p.csv")
     table = np.genfromtxt(tmp_path / "p.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
-    assert table["value"][: result.base.size].tolist() == result.wls.values.tolist()
+    assert table["value"][: result.base.size].tolist() == result.estimate.values.tolist()
     assert np.isnan(table["standard_deviation"]).any()
 
 

@@ -325,9 +325,9 @@ def test_singular_values_come_back_from_the_covariance():
 
 
 def test_excitation_of_a_result_has_its_condition_numbers(result):
-    found = excitation(result.wls)
-    assert found.values[0] / found.values[-1] == pytest.approx(result.wls.condition, rel=1e-6)
-    assert 1 / found.scaled[-1] == pytest.approx(result.wls.scaled_condition, rel=1e-6)
+    found = excitation(result.estimate)
+    assert found.values[0] / found.values[-1] == pytest.approx(result.estimate.condition, rel=1e-6)
+    assert 1 / found.scaled[-1] == pytest.approx(result.estimate.scaled_condition, rel=1e-6)
 
 
 # bodies
@@ -461,7 +461,7 @@ def test_verdict_by_errors_over_torque(result, share, level):
     uses = {use.use: use for use in judged.uses}
     assert uses["feed-forward"].level == level and judged.joints == (level, level)
     assert f"up to {rounded(100 * share)} % of the torque" in uses["feed-forward"].text
-    weak = verdict(dataclasses.replace(sound, wls=dataclasses.replace(sound.wls, scaled_condition=500.0)))
+    weak = verdict(dataclasses.replace(sound, estimate=dataclasses.replace(sound.estimate, scaled_condition=500.0)))
     assert weak.level == judged.level and weak.headline == judged.headline  # the condition number is for information
     assert any("Condition number" in c.text and " 500" in c.text and c.level == "note" for c in weak.checks)
     for fault in (
@@ -603,7 +603,7 @@ def test_positions_that_run_away_are_not_drawn(result):
 
 
 def test_correlation_is_that_of_the_covariance(result):
-    found, estimate = correlation(result.wls), result.wls
+    found, estimate = correlation(result.estimate), result.estimate
     i, j = 3, 1
     np.testing.assert_allclose(
         found[i, j],
@@ -634,7 +634,7 @@ def test_inertia_and_weight_come_from_the_base_parameters(result, monkeypatch):
     given = {}
     monkeypatch.setattr(accuracy, "_postures", lambda result, q: given.setdefault("q", np.array(q[:60])))
     found = accuracy.determination_in_use(result)
-    chain, root = result.chain, np.linalg.cholesky(result.wls.covariance)
+    chain, root = result.chain, np.linalg.cholesky(result.estimate.covariance)
     with jax.enable_x64(True):
         q = jnp.asarray(given["q"])
         inertia = np.asarray(jax.vmap(lambda x: jnp.diagonal(mass_matrix(chain, x)))(q)).mean(0)

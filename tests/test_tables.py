@@ -59,8 +59,10 @@ def test_identified_parameters(pandas):
     table = result.to_pandas()
     base = table[table["kind"] == "base"]
     assert list(base.index) == list(result.base.names) and len(table) == len(result.base.names) + len(result.names)
-    np.testing.assert_array_equal(base["value"], result.wls.values)
-    np.testing.assert_allclose(base["upper"] - base["lower"], 2 * 2.178813 * result.wls.standard_deviations, rtol=1e-6)
+    np.testing.assert_array_equal(base["value"], result.estimate.values)
+    np.testing.assert_allclose(
+        base["upper"] - base["lower"], 2 * 2.178813 * result.estimate.standard_deviations, rtol=1e-6
+    )
     assert base["upper"].notna().all() and table["standard_deviation"].dtype == float
     np.testing.assert_array_equal(table[table["kind"] == "full"]["value"], result.parameters)
     assert {"unit", "prior", "identifiable", "belongs_to"} <= set(table.columns)
@@ -81,8 +83,8 @@ def test_models_compared(pandas):
 def test_estimators_and_friction_models_compared(pandas):
     _, result = small_example()
     merit = Merit(1.0, np.nan, 2.0, 0.1, 3, 0)
-    table = EstimatorComparison(result.base.names, (result.wls,), (merit,), ()).to_pandas()
-    assert list(table.index) == [result.wls.method] and table["torque"].iloc[0] == 1.0 and "converged" in table
+    table = EstimatorComparison(result.base.names, (result.estimate,), (merit,), ()).to_pandas()
+    assert list(table.index) == [result.estimate.method] and table["torque"].iloc[0] == 1.0 and "converged" in table
     errors = np.array([[1.0, 2.0], [3.0, 4.0]])
     table = FrictionComparison(("a", "b"), errors, errors / 2, ("a", "b"), FrictionModel(())).to_pandas()
     assert table["moving", 2].tolist() == [1.0, 2.0] and list(table.index) == ["a", "b"]

@@ -56,7 +56,7 @@ def test_identify_a_scara_robot():
     result = identify(chain, log, terms=Terms(choose=("friction",)))
     assert "m2 + Ia2" in result.base.names
     k = result.base.names.index("m2 + Ia2")
-    assert result.wls.values[k] == pytest.approx(1.5, abs=0.01)
+    assert result.estimate.values[k] == pytest.approx(1.5, abs=0.01)
     found, friction = result.chain, result.friction
     assert friction is not None
     offset = friction.values[result.base.size :][friction.model.names(2).index("off2")]

@@ -502,7 +502,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
     findings += [*_late(result), *_loose(result)]
     flipped = {name for f in findings if f.kind == "sign" for name in f.about}
-    deviations = result.wls.standard_deviations
+    deviations = result.estimate.standard_deviations
     names = result.names
     n, terms = result.chain.n, result.columns.drive_terms
     for row, k in enumerate(result.base.kept):
@@ -510,7 +510,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
         if not 0 <= place < n * len(terms) or np.count_nonzero(result.base.matrix[row]) > 1:
             continue
         joint, term = result.chain.joint_names[place // len(terms)], terms[place % len(terms)]
-        value, sd = result.wls.values[row], deviations[row]
+        value, sd = result.estimate.values[row], deviations[row]
         if term != "offset" and value < -SIGNIFICANT * sd and joint not in flipped:
             cause = (
                 "torques measured on the link side of the gears do not depend on the rotors; for such torques, remove the "

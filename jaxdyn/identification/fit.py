@@ -36,7 +36,7 @@ from .factors import BLOCKS, BlockFactors, as_float64, triangle_of
 from .friction_fit import FrictionFit, base_with_friction, chain_with_friction, with_signals
 from .friction_model import FrictionModel
 from .knowledge import Knowledge, Known
-from .least_squares import Estimate, SplitHalf, ordinary_least_squares, split_half, weighted_least_squares
+from .least_squares import Estimate, SplitHalf, split_half, weighted_least_squares
 from .prediction import filtering_of_friction, fit_quality, predict
 from .preprocessing import REPEATED, Motion, divide, picked, split
 from .result import Evaluation, Identification
@@ -55,19 +55,17 @@ class Solution:
 
     Attributes:
         blocks: the QR factors, with the friction model's torque subtracted.
-        ols: estimate by ordinary least squares.
-        wls: estimate by weighted least squares.
+        estimate: the unconstrained estimate of the base parameters.
         split_half: agreement between fits to the two halves of the blocks; None if either half is not informative enough.
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full parameters.
-        nearest: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of `wls`.
+        nearest: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of `estimate`.
         friction: the friction model fitted with `parameters`; None if there is none.
         free: the friction model fitted with `nearest`; None if there is none.
     """
 
     blocks: BlockFactors
-    ols: Estimate
-    wls: Estimate
+    estimate: Estimate
     split_half: SplitHalf | None
     consistent: ConsistentEstimate | None
     parameters: Float[np.ndarray, " p"]
@@ -262,25 +260,23 @@ class Fitting:
         if self.known is not None:
             blocks, filled = self.known.taken_off(blocks), self.known.filled_in
             stated = self.known.stated(blocks.r.shape[3])
-        estimates = (ordinary_least_squares, weighted_least_squares)
-        ols, wls = (f(blocks, base, self.independence, known=stated) for f in estimates)
+        estimate = weighted_least_squares(blocks, base, self.independence, known=stated)
         halves = split_half(blocks, base, self.independence)
         halves = halves and dataclasses.replace(halves, names=halves.names[:b], differences=halves.differences[:b])
-        possible = self.possible(blocks, base, wls, prior, names, stated)
-        nearest = filled(nearest_parameters(base, wls.values, prior))
+        possible = self.possible(blocks, base, estimate, prior, names, stated)
+        nearest = filled(nearest_parameters(base, estimate.values, prior))
         whole = nearest if possible is None else filled(possible.parameters)
         fits: list[FrictionFit | None] = [None, None]
         if friction is not None:
             beside = lambda x: np.concatenate([self.base.matrix @ x[:p], x[p:]])
-            of = (wls if possible is None else possible).covariance, wls.covariance
+            of = (estimate if possible is None else possible).covariance, estimate.covariance
             fits = [
                 dataclasses.replace(friction, values=beside(x), covariance=c, parameters=x[:p])
                 for x, c in zip((whole, nearest), of, strict=True)
             ]
         return Solution(
-            blocks=_taken_off(blocks, wls.values[b:]),
-            ols=_first(ols, b),
-            wls=_first(wls, b),
+            blocks=_taken_off(blocks, estimate.values[b:]),
+            estimate=_first(estimate, b),
             split_half=halves,
             consistent=possible
             and dataclasses.replace(
@@ -301,7 +297,7 @@ class Fitting:
         self,
         blocks: BlockFactors,
         base: BaseParameters,
-        wls: Estimate,
+        estimate: Estimate,
         prior: np.ndarray,
         names: tuple[str, ...],
         stated: Float[np.ndarray, "k w"] | None,
@@ -319,7 +315,7 @@ class Fitting:
         problem = consistent_problem(
             blocks,
             base,
-            wls,
+            estimate,
             columns,
             prior,
             constraints=constraints,
@@ -332,7 +328,7 @@ class Fitting:
         problem = dataclasses.replace(problem, stand_ins=stand_ins)
         bounds = self.bounds
         found = consistent_least_squares(problem, base) if bounds is None else consistent_within(problem, base, bounds)
-        return found.with_covariance_of(wls)
+        return found.with_covariance_of(estimate)
 
     def evaluated(
         self,
@@ -422,8 +418,7 @@ class Fitting:
             prior=setup.chain,
             columns=setup.columns,
             base=self.base,
-            ols=solution.ols,
-            wls=solution.wls,
+            estimate=solution.estimate,
             consistent=solution.consistent,
             parameters=solution.parameters,
             unconstrained=solution.nearest,

@@ -306,8 +306,10 @@ class _Fit:
             noise = np.maximum(self._noise(runs, values, noise), least)
         blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance, groups)
         solution = fitting.solved(blocks, None)
-        wls = dataclasses.replace(solution.wls, noise=noise * solution.wls.noise[0], joint_residuals=noise)
-        return dataclasses.replace(solution, wls=wls)
+        estimate = dataclasses.replace(
+            solution.estimate, noise=noise * solution.estimate.noise[0], joint_residuals=noise
+        )
+        return dataclasses.replace(solution, estimate=estimate)
 
     def _noise(
         self, runs: Sequence[MechanismSamples], parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
@@ -337,7 +339,7 @@ class _Fit:
 
     def evaluated(self, title: str, run: MechanismSamples, solution: Solution) -> Evaluation:
         """Evaluate a solution on the measured rows; the torques of unmeasured rows are NaN."""
-        s, noise = run.samples, solution.wls.noise
+        s, noise = run.samples, solution.estimate.noise
         noise = noise if self.projected else np.ones(self.fitting.chain.nv)
         found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))
         seen = dataclasses.replace(s, tau=np.where(run.measured, s.tau, np.nan))

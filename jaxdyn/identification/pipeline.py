@@ -44,7 +44,7 @@ def identify(
     1. Select the torque terms by cross-validation over blocks of the logs (`choose_terms`).
     2. Resample the logs, filter them without phase shift and differentiate them (`preprocess`).
     3. Accumulate the regressor in chunks; the stacked regressor is never stored.
-    4. Estimate the base parameters by ordinary and by weighted least squares. Then repeat the weighted fit under
+    4. Estimate the base parameters by weighted least squares. Then repeat the fit under
        physical-consistency constraints (`consistent_least_squares`); the result is the identified chain.
     5. Predict the torques of held-out motion.
 

@@ -91,12 +91,11 @@ class Identification(Summary):
         prior: the robot model that was passed to the identification.
         columns: the regressor columns whose parameters were identified.
         base: the base parameters.
-        ols: base parameters estimated by ordinary least squares.
-        wls: base parameters estimated by weighted least squares.
+        estimate: the unconstrained estimate of the base parameters.
         consistent: the physically consistent estimate, whose parameters `chain` contains; None if not requested.
         parameters: (p,) the full parameters of the chain in SI units, in column order.
         unconstrained: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of
-            `wls`; `chain` contains them if `consistent` is None.
+            `estimate`; `chain` contains them if `consistent` is None.
         fitted: one evaluation per fitted log.
         validation: one evaluation per validation run or held-out stretch.
         held_out_model: the complete model of the fit that excluded the held-out stretches and predicted them; None if
@@ -122,8 +121,7 @@ class Identification(Summary):
     prior: Chain
     columns: Columns
     base: BaseParameters
-    ols: Estimate
-    wls: Estimate
+    estimate: Estimate
     consistent: ConsistentEstimate | None
     parameters: np.ndarray
     unconstrained: np.ndarray
@@ -201,8 +199,8 @@ class Identification(Summary):
 
     @property
     def covariance(self) -> Float[np.ndarray, "b b"]:
-        """Covariance (b, b) of the identified chain's base parameters: of `consistent` if requested, otherwise of `wls`."""
-        return self.wls.covariance if self.consistent is None else self.consistent.covariance
+        """Covariance of the identified chain's base parameters: of `consistent` if requested, otherwise of `estimate`."""
+        return self.estimate.covariance if self.consistent is None else self.consistent.covariance
 
     @property
     def total_mass(self) -> TotalMass:
@@ -218,7 +216,6 @@ class Identification(Summary):
         - kind ("base" or "full"), belongs_to, value and unit;
         - standard_deviation (by jackknife) and relative_sd_percent;
         - lower and upper, the ends of the 95 % interval of the value, which is limited to the bounds of the parameter;
-        - ols_value and ols_standard_deviation;
         - prior, identifiable, and model_value, the value in the identified chain.
 
         The base parameters are those of weighted least squares, and the full parameters those of the identified chain. A
@@ -234,7 +231,7 @@ class Identification(Summary):
         return data_frame(columns, [row["name"] for row in rows], "parameter")
 
 
-_ESTIMATED = ("standard_deviation", "relative_sd_percent", "lower", "upper", "ols_value", "ols_standard_deviation")
+_ESTIMATED = ("standard_deviation", "relative_sd_percent", "lower", "upper")
 VAGUE = 1000.0  # a 95 % interval that reaches further than this many times the prior says nothing
 Identifiable = Literal["yes", "only in sums", "no", "known"]
 
@@ -249,7 +246,7 @@ class ParameterRow:
         kind: "base" for a combination that the torques determine, "full" for a single parameter.
         name: the combination or the parameter.
         belongs_to: the link or joint to which the parameter belongs; for a combination, that of its leading parameter.
-        value: for a combination, the unconstrained estimate by weighted least squares; for a single parameter, its
+        value: for a combination, the unconstrained estimate; for a single parameter, its
             value in the identified model.
         unit: unit of the value.
         standard_deviation: standard deviation of the value.
@@ -257,8 +254,6 @@ class ParameterRow:
         lower: lower end of the 95 % confidence interval of the value. The interval of a single parameter ends at the
             parameter's bound, for example zero for friction and armature; a value on its bound is an end of its interval.
         upper: upper end of the 95 % confidence interval of the value.
-        ols_value: estimate by ordinary least squares.
-        ols_standard_deviation: standard deviation of `ols_value`.
         prior: value in the given model.
         identifiable: "yes" if the data determine the parameter on its own, "only in sums" if they determine it only in
             combination with others, "no" if they do not determine it or its interval says nothing (`determined`), and
@@ -275,8 +270,6 @@ class ParameterRow:
     relative_sd_percent: float | None
     lower: float | None
     upper: float | None
-    ols_value: float | None
-    ols_standard_deviation: float | None
     prior: float
     identifiable: Identifiable
     model_value: float
@@ -285,7 +278,7 @@ class ParameterRow:
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
     """The base parameters and the full parameters, each in column order.
 
-    The value of a base parameter, its standard deviation and its interval are those of `Identification.wls`; those of a
+    The value of a base parameter, its standard deviation and its interval are those of `Identification.estimate`; those of a
     full parameter belong to the identified chain (`Identification.covariance`). A full parameter has a standard deviation
     only if it is a base parameter on its own. Otherwise, many values yield the same torques, and the listed value depends
     on the prior and the constraints.
@@ -293,10 +286,10 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)
     base_prior, held = result.base.matrix @ prior, result.base.matrix @ result.parameters
-    ols, wls = result.ols, result.wls
+    estimate = result.estimate
     with np.errstate(invalid="ignore"):  # 0 of 0
-        relative = wls.relative_standard_deviations
-    lower, upper = wls.confidence_intervals().T
+        relative = estimate.relative_standard_deviations
+    lower, upper = estimate.confidence_intervals().T
     base, sure = [], determined(result)
     for k, lead in enumerate(result.base.kept.tolist()):
         base.append(
@@ -304,14 +297,12 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
                 kind="base",
                 name=result.base.names[k],
                 belongs_to=owners[lead],
-                value=float(wls.values[k]),
+                value=float(estimate.values[k]),
                 unit=units[lead],
-                standard_deviation=float(wls.standard_deviations[k]),
+                standard_deviation=float(estimate.standard_deviations[k]),
                 relative_sd_percent=float(relative[k]),
                 lower=float(lower[k]),
                 upper=float(upper[k]),
-                ols_value=float(ols.values[k]),
-                ols_standard_deviation=float(ols.standard_deviations[k]),
                 prior=float(base_prior[k]),
                 identifiable="yes" if sure[k] else "no",
                 model_value=float(held[k]),
@@ -322,7 +313,7 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
         for k, lead in enumerate(result.base.kept)
         if np.count_nonzero(result.base.matrix[k]) == 1 and np.count_nonzero(result.base.matrix[:, lead]) == 1
     }
-    full, known, factor = [], set(result.base.known), wls.interval_factor()
+    full, known, factor = [], set(result.base.known), estimate.interval_factor()
     deviations = np.sqrt(np.diag(result.covariance))
     bounds = (
         np.full((len(result.names), 2), [-np.inf, np.inf]) if result.consistent is None else result.consistent.bounds
@@ -331,12 +322,10 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
         value, estimated = float(result.parameters[i]), dict.fromkeys(_ESTIMATED)
         if i in alone:
             k = alone[i]
-            sd, row = float(deviations[k]), base[k]
+            sd = float(deviations[k])
             low, high = interval(value, factor * sd, bounds[i])
             percent = 100 * sd / abs(value) if value else np.inf if sd else np.nan
-            estimated = dict(
-                zip(_ESTIMATED, (sd, percent, low, high, row.ols_value, row.ols_standard_deviation), strict=True)
-            )
+            estimated = dict(zip(_ESTIMATED, (sd, percent, low, high), strict=True))
         found: Identifiable = "only in sums" if np.any(result.base.matrix[:, i]) else "no"
         found = base[alone[i]].identifiable if i in alone else found
         full.append(
@@ -365,7 +354,7 @@ def determined(result: Identification) -> Bool[np.ndarray, " b"]:
     own = np.abs(result.base.matrix) @ np.abs(prior)
     of = np.array([units[lead] for lead in result.base.kept.tolist()])
     scale = np.array([own[of == unit].max() for unit in of])
-    reach = result.wls.interval_factor() * result.wls.standard_deviations
+    reach = result.estimate.interval_factor() * result.estimate.standard_deviations
     return ~((scale > 0) & (reach > VAGUE * scale))
 
 

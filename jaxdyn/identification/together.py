@@ -254,8 +254,7 @@ class _Together:
             )
         return dataclasses.replace(
             solution,
-            ols=of(solution.ols),
-            wls=of(solution.wls),
+            estimate=of(solution.estimate),
             consistent=possible,
             parameters=solution.parameters[at],
             nearest=solution.nearest[at],

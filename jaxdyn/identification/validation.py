@@ -668,11 +668,11 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
     if not len(combine):
         raise IdentificationError("the logs do not determine any difference between the limbs")
     change = combine @ rows @ np.linalg.pinv(base.matrix)
-    covariance = change @ result.wls.covariance @ change.T
+    covariance = change @ result.estimate.covariance @ change.T
     scale = np.sqrt(np.diag(covariance))
     values, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
     kept = values > 1e-9 * values[-1]
-    off = axes[:, kept].T @ ((change @ result.wls.values) / scale)
+    off = axes[:, kept].T @ ((change @ result.estimate.values) / scale)
     return Symmetry(pairs, off / np.sqrt(values[kept]))
 
 

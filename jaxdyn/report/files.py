@@ -99,12 +99,11 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
 
     - kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent;
     - lower and upper: limits of the 95 % confidence interval of the value;
-    - ols_value and ols_standard_deviation: estimate by ordinary least squares;
     - prior: value in the given model;
     - identifiable: yes, only in sums, no, or known;
     - model_value: value in the identified, physically consistent model.
 
-    The value of a base parameter is its weighted least-squares estimate, with a standard deviation from a block
+    The value of a base parameter is its unconstrained estimate, with a standard deviation from a block
     jackknife. The values of the full set and of friction are those of the written model, with the standard deviations and
     intervals of the same, physically consistent estimate; an interval ends at the parameter's bound, for example zero. A
     parameter of the full set has a standard deviation only if it is also a base parameter; otherwise its value depends on
@@ -125,7 +124,7 @@ def _friction(result: Identification) -> Iterator[dict[str, str | float | None]]
         return
     for name, value, deviation, unit in zip(*result.friction.rows(), strict=True):
         joint = result.chain.joint_names[int(re.findall(r"\d+$", name)[0]) - 1]
-        reach = result.wls.interval_factor() * deviation
+        reach = result.estimate.interval_factor() * deviation
         yield {
             "kind": "friction",
             "name": name,

@@ -96,7 +96,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
     text = f"Torques of {what} predicted with a total error of {total}{rest}"
     if moving[worst] >= 0 and result.chain.n > 1:
         text += f" The worst joint is {result.rows[worst]}, with {rounded(moving[worst])} % while it moves."
-    relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
+    relative = np.nan_to_num(result.estimate.relative_standard_deviations, nan=np.inf)
     size, links = result.base.size, len(result.inconsistent_links)
     behind_it = lambda fit: (
         f"{rounded(fit.total_relative)} % filtered; {fit.samples} samples" if raw else f"{fit.samples} samples"
@@ -125,9 +125,9 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
         if (halves := result.split_half) is not None
         else "",
         tile(
-            number(result.wls.condition, 3),
+            number(result.estimate.condition, 3),
             "condition number",
-            f"weighted; {number(result.wls.scaled_condition, 3)} with unit-norm columns",
+            f"weighted; {number(result.estimate.scaled_condition, 3)} with unit-norm columns",
         ),
         tile(str(links), "inconsistent links", f"of {result.chain.n}", "warn" if links else ""),
     ]

@@ -175,7 +175,7 @@ def report_html(
             "pair",
         ),
         parameter_sections(result),
-        excitation_section(result.base, result.wls),
+        excitation_section(result.base, result.estimate),
         bodies_section(
             result.chain,
             result.prior if known else None,

@@ -201,14 +201,14 @@ _POSSIBLE = (
     "determine it, is nearest to the given model. "
 )
 _NEAREST = "Among all full sets with these base parameters, the set nearest to the prior. "
-_ESTIMATED = ("standard_deviation", "relative_sd_percent", "ols_value")
+_ESTIMATED = ("standard_deviation", "relative_sd_percent")
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 
 
 def parameter_sections(result: Identification) -> str:
     """Sections with the base parameters and their correlation, the full set, and the parameters that are not identifiable."""
     base, full = parameter_rows(result)
-    correlated = correlation_section(result.base, result.wls)
+    correlated = correlation_section(result.base, result.estimate)
     return _base(base, result.split_half) + correlated + _full(result, full) + _unknown(result)
 
 
@@ -228,8 +228,8 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
             "The base parameters are the combinations of parameters that determine the torques. They are estimated by "
             "weighted least squares, with each joint weighted by its noise. “In the model” is the value in the written "
             "model, whose links are physically consistent. If this value differs from the estimate by several standard "
-            "deviations, noise or missing terms bias the estimate towards inconsistent links. “OLS” is the estimate by "
-            "ordinary least squares, and “prior” is the value in the given model. Each name is a sum that starts with the "
+            "deviations, noise or missing terms bias the estimate towards inconsistent links. “Prior” is the "
+            "value in the given model. Each name is a sum that starts with the "
             "leading parameter; the numbers in it count links and joints from the base.",
         )
         + element(
@@ -254,7 +254,7 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
 
 
 def _base_columns(rows: Sequence[ParameterRow]) -> list[Column]:
-    deviations, relative, ols = (np.array([getattr(row, name) for row in rows], float).tolist() for name in _ESTIMATED)
+    deviations, relative = (np.array([getattr(row, name) for row in rows], float).tolist() for name in _ESTIMATED)
 
     def beside(values: Iterable[float]) -> list[str]:
         return [with_deviation(value, deviation)[0] for value, deviation in zip(values, deviations, strict=True)]
@@ -270,7 +270,6 @@ def _base_columns(rows: Sequence[ParameterRow]) -> list[Column]:
         Column("s.d. [%]", [*map(rounded, relative)]),
         Column("determined", [*map(_determined, relative)], "text"),
         Column("in the model", beside(row.model_value for row in rows), "edge"),
-        Column("OLS", beside(ols)),
         Column("prior", [text if row.prior else "0" for row, text in zip(rows, priors, strict=True)]),
     ]
 

@@ -102,7 +102,7 @@ def position_units(chain: Chain) -> tuple[str, ...]:
 def deviations_from(result: Identification, truth: Chain) -> np.ndarray:
     """Estimated minus true base parameters, (b,), in units of the estimates' standard deviations."""
     true = result.base.matrix @ prior_parameters(truth, result.columns)
-    return (result.wls.values - true) / result.wls.standard_deviations
+    return (result.estimate.values - true) / result.estimate.standard_deviations
 
 
 # -- accuracy
@@ -309,7 +309,7 @@ def determination_in_use(result: Identification) -> Determination:
     if result.has_unmeasured_forces:  # base parameters then refer to combinations of rows without these forces
         return Determination(position / driven, *np.full((2, n), np.nan))
     postures = _postures(result, q)
-    root = covariance_root(result.wls.covariance)
+    root = covariance_root(result.estimate.covariance)
     rest = rows(postures, np.zeros((len(postures), n)))
     gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
     # torques of the links only: tau = W p = W_b (B p) for any parameters p, with base parameters B p

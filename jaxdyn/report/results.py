@@ -344,13 +344,13 @@ def print_summary(
 
 
 def _determined(result: Identification) -> list[str]:
-    relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
+    relative = np.nan_to_num(result.estimate.relative_standard_deviations, nan=np.inf)
     well, fairly = int((relative <= GOOD).sum()), int(((relative > GOOD) & (relative <= FAIR)).sum())
     order = np.argsort(relative)
     halves = result.split_half
     lines = [
-        f"{result.base.size} base parameters of {len(result.names)}; condition number {result.wls.condition:.3g} "
-        f"({result.wls.scaled_condition:.3g} with unit-norm columns)",
+        f"{result.base.size} base parameters of {len(result.names)}; condition number {result.estimate.condition:.3g} "
+        f"({result.estimate.scaled_condition:.3g} with unit-norm columns)",
         f"Standard deviation up to {GOOD:g} % of the value: {well}; up to {FAIR:g} %: {fairly} more; above: "
         f"{result.base.size - well - fairly}",
         *([f"{str(halves)[0].upper()}{str(halves)[1:]}"] if halves is not None else []),

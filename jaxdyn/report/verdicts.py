@@ -627,7 +627,7 @@ def _drift(result: Identification) -> VerdictCheck | None:
 
 
 def _condition(result: Identification) -> VerdictCheck:
-    number = rounded(result.wls.scaled_condition)
+    number = rounded(result.estimate.scaled_condition)
     return VerdictCheck("note", f"Condition number of the base regressor with columns of unit norm: {number}.")
 
 
@@ -702,7 +702,7 @@ def _poorer_files(files: Sequence[FilePrediction]) -> list[VerdictCheck]:
 
 
 def _determined(result: Identification) -> VerdictCheck:
-    relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
+    relative = np.nan_to_num(result.estimate.relative_standard_deviations, nan=np.inf)
     poor = int((relative > FAIR).sum())
     return VerdictCheck(
         "note",

@@ -182,7 +182,7 @@ def repeated_coverage(
         result = jaxdyn.identify(chain, log, terms=identify.Terms(choose=choose))
         true = result.base.matrix @ np.asarray(identify.prior_parameters(truth, result.columns))
         links = np.array([not name.startswith(("fc", "fv", "off", "k")) for name in result.base.names])
-        low, high = result.wls.confidence_intervals().T
+        low, high = result.estimate.confidence_intervals().T
         inside.append(float(np.mean(((low <= true) & (true <= high))[links])))
         agree += [] if result.split_half is None else [result.split_half.share]
     return float(np.mean(inside)), min(inside), len(agree), float(np.mean(agree)) if agree else np.nan

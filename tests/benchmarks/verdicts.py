@@ -587,7 +587,7 @@ def coverage(name: str, logs: int) -> np.ndarray:
             result = idn.identify(robot.model, record(robot, 100 + seed, 20.0, period=20.0, harmonics=6))
         true = result.base.matrix @ np.asarray(idn.prior_parameters(robot.truth, result.columns))
         links = np.array([not x.startswith(("fc", "fv", "off", "k")) for x in result.base.names])
-        low, high = result.wls.confidence_intervals().T
+        low, high = result.estimate.confidence_intervals().T
         shares.append(((low <= true) & (true <= high))[links].mean())
     return np.array(shares)
 
