@@ -11,7 +11,6 @@ from jaxdyn import Log, TrajectoryError
 from jaxdyn.identification import (
     Coulomb,
     EstimatorComparison,
-    FrictionComparison,
     FrictionModel,
     Merit,
     Viscous,
@@ -80,14 +79,11 @@ def test_models_compared(pandas):
     np.testing.assert_array_equal(table["given", "rms"], compared.fits[1].rms)
 
 
-def test_estimators_and_friction_models_compared(pandas):
+def test_estimators_compared(pandas):
     _, result = small_example()
     merit = Merit(1.0, np.nan, 2.0, 0.1, 3, 0)
     table = EstimatorComparison(result.base.names, (result.estimate,), (merit,), ()).to_pandas()
     assert list(table.index) == [result.estimate.method] and table["torque"].iloc[0] == 1.0 and "converged" in table
-    errors = np.array([[1.0, 2.0], [3.0, 4.0]])
-    table = FrictionComparison(("a", "b"), errors, errors / 2, ("a", "b"), FrictionModel(())).to_pandas()
-    assert table["moving", 2].tolist() == [1.0, 2.0] and list(table.index) == ["a", "b"]
 
 
 def test_friction_parameters(pandas):

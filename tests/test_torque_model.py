@@ -29,7 +29,6 @@ from jaxdyn.identification import (
     Terms,
     TorqueModel,
     Viscous,
-    chain_with_friction,
     compare_models,
     coupled_drive,
     fit_friction,
@@ -42,6 +41,7 @@ from jaxdyn.identification import (
     synthetic_log,
 )
 from jaxdyn.identification.filters import low_pass
+from jaxdyn.identification.friction_fit import chain_with_friction
 from jaxdyn.report import results, write_all
 from jaxdyn.report.markup import rounded
 from jaxdyn.report.parameter_sections import files_section
@@ -150,19 +150,15 @@ class Heating(FrictionTerm):
     scale: jax.Array = eqx.field(converter=jnp.asarray, default=0.3)
     kind: str = eqx.field(static=True, default="grease")
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    _remembers = True
+    labels = ("fh",)
+    unit_forms = ("{force}",)
+    remembers = True
 
-    def _advance(self, z, travel, qd):
-        return 0.99 * z + jnp.abs(travel)
+    def advance(self, memory, travel, qd):
+        return 0.99 * memory + jnp.abs(travel)
 
-    def _columns(self, q, qd, load, z):
-        return (jnp.tanh(qd) * jnp.exp(-z / self.scale))[..., None]
-
-    def _labels(self):
-        return ("fh",)
-
-    def _units(self, force, length):
-        return (force,)
+    def at(self, q, qd, load, memory):
+        return (jnp.tanh(qd) * jnp.exp(-memory / self.scale))[..., None]
 
 
 def test_a_file_holds_all_of_it(model, tmp_path):

@@ -27,8 +27,8 @@ from jaxdyn.identification import (
     friction_fit as friction_rows,
     prediction as regressor_rows,
     simulate_closed_loop,
-    with_signals,
 )
+from jaxdyn.identification.friction_fit import with_signals
 from jaxdyn.identification.least_squares import samples_of
 from regression import dense
 

@@ -103,13 +103,8 @@ from .factors import (
 )
 from .filters import motor_to_joint as motor_to_joint, without_delay as without_delay
 from .friction_fit import (
-    FrictionComparison as FrictionComparison,
     FrictionFit as FrictionFit,
-    chain_with_friction as chain_with_friction,
-    choose_friction as choose_friction,
     fit_friction as fit_friction,
-    friction_candidates as friction_candidates,
-    with_signals as with_signals,
 )
 from .friction_model import FrictionModel as FrictionModel
 from .friction_terms import (

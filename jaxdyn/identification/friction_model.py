@@ -192,7 +192,7 @@ class FrictionModel(eqx.Module):
     def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
         """Friction memory one sample later, for a model returned by `for_joints`."""
         travel, states = q - memory[:, 0], iter(memory[:, 1:].T)
-        moved = [term.step(next(states), travel, qd) for term in self.terms if term.remembers]
+        moved = [term.advance(next(states), travel, qd) for term in self.terms if term.remembers]
         return jnp.stack([q, *moved], axis=1)
 
     def columns_at(
@@ -208,7 +208,7 @@ class FrictionModel(eqx.Module):
         """
         states = iter(memory[:, 1:].T)
         none = jnp.zeros_like(q)
-        parts = [term.columns_at(next(states) if term.remembers else none, q, qd, load) for term in self.terms]
+        parts = [term.at(q, qd, load, next(states) if term.remembers else none) for term in self.terms]
         return jnp.concatenate(parts, axis=1)
 
     def columns(

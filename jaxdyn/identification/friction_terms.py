@@ -45,13 +45,51 @@ class FrictionTerm(eqx.Module):
     """Base class of friction terms: columns of a joint's torque whose coefficients are linear parameters.
 
     Array fields are the nonlinear parameters. They must be positive. Each contains one number for all joints, or one
-    number per joint.
+    number per joint. A subclass defines `at`, `labels` and `unit_forms`; one with memory also `remembers`, `advance` and
+    `reach`; one that depends on the joint's load, `needs_load`.
 
     Attributes:
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
+        labels: stems of the linear parameters' names, to which the number of the joint is appended.
+        unit_forms: units of the linear parameters, with {force} and {length} for those of the joint.
+        needs_load: True if the columns depend on the joint's load.
+        remembers: True if the columns depend on a memory, which contains the effect of past motion or a temperature.
     """
 
     joints: eqx.AbstractVar[tuple[int, ...] | None]
+    labels: ClassVar[tuple[str, ...]] = ()
+    unit_forms: ClassVar[tuple[str, ...]] = ()
+    needs_load: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def at(
+        self,
+        q: Float[Array, "*N n"],
+        qd: Float[Array, "*N n"],
+        load: Float[Array, "*N n"],
+        memory: Float[Array, "*N n"],
+    ) -> Float[Array, "*N n k"]:
+        """Columns of all joints, computed elementwise from positions, velocities, loads and the memory (0 without one).
+
+        Args:
+            q: positions [rad or m].
+            qd: velocities [rad/s or m/s].
+            load: rigid-body torque of each joint [N m or N].
+            memory: memory at these samples (`advance`).
+        """
+        raise NotImplementedError
+
+    def advance(
+        self, memory: Float[Array, " n"], travel: Float[Array, " n"], qd: Float[Array, " n"]
+    ) -> Float[Array, " n"]:
+        """Memory of all joints one sample later, after the displacement `travel` [rad or m] with velocities qd; relaxed: 0."""
+        return memory
+
+    @property
+    def reach(self) -> float:
+        """Travel after which the memory no longer depends on its initial value [rad or m]; 0 for terms without memory."""
+        return 0.0
 
     def columns(
         self,
@@ -60,90 +98,34 @@ class FrictionTerm(eqx.Module):
         load: Float[Array, "N n"],
         temperature: Float[Array, "N n"] | None = None,
     ) -> Float[Array, "N n k"]:
-        """Columns of all joints along an evenly sampled run, with relaxed initial memory.
+        """Columns of all joints along an evenly sampled run, with relaxed initial memory; arguments as in `at`.
 
         Args:
-            q: positions [rad or m].
-            qd: velocities [rad/s or m/s].
-            load: rigid-body torque of each joint [N m or N].
             temperature: temperature of each joint [°C], for terms that depend on it; by default the term's reference
                 temperature.
         """
-        held = self._states(q, qd, temperature) if self._remembers else jnp.zeros_like(q)
-        return self._columns(q, qd, load, held)
+        return self.at(q, qd, load, self.memory(q, qd, temperature) if self.remembers else jnp.zeros_like(q))
 
-    def step(self, z: Float[Array, " n"], travel: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Memory of all joints one sample later; unchanged if the term has no memory.
+    def memory(
+        self, q: Float[Array, "N n"], qd: Float[Array, "N n"], temperature: Float[Array, "N n"] | None
+    ) -> Float[Array, "N n"]:
+        """Memory along a run, relaxed before its first sample."""
 
-        Args:
-            z: memory at the last sample; zero if the joint is relaxed.
-            travel: displacement since the last sample [rad or m].
-            qd: velocities [rad/s or m/s].
-        """
-        return self._advance(z, travel, qd) if self._remembers else z
+        def follow(z, now):
+            z = self.advance(z, *now)
+            return z, z
 
-    def columns_at(
-        self, z: Float[Array, " n"], q: Float[Array, " n"], qd: Float[Array, " n"], load: Float[Array, " n"]
-    ) -> Float[Array, "n k"]:
-        """Columns of all joints for one sample, given the memory at this sample (`step`); equal to one row of `columns`."""
-        return self._columns(q, qd, load, z)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Stems of the linear parameters' names, to which the number of the joint is appended."""
-        return self._labels()
+        return jax.lax.scan(follow, jnp.zeros_like(q[0]), (jnp.diff(q, axis=0, prepend=q[:1]), qd))[1]
 
     def units(self, turns: bool) -> tuple[str, ...]:
         """Units of the linear parameters for a revolute joint, or for a prismatic joint if `turns` is False."""
-        return self._units("N m", "rad") if turns else self._units("N", "m")
+        force, length = ("N m", "rad") if turns else ("N", "m")
+        return tuple(form.format(force=force, length=length) for form in self.unit_forms)
 
-    @property
-    def reach(self) -> float:
-        """Travel after which the memory no longer depends on its initial value [rad or m]; 0 for terms without memory."""
-        return self._reach()
 
-    @property
-    def needs_load(self) -> bool:
-        """True if the columns depend on the joint's load."""
-        return self._loaded
-
-    @property
-    def remembers(self) -> bool:
-        """True if the columns depend on a memory, which contains the effect of past motion or a temperature."""
-        return self._remembers
-
-    _loaded: ClassVar[bool] = False
-    _remembers: ClassVar[bool] = False
-
-    def _states(self, q: Array, qd: Array, temperature: Array | None) -> Array:
-        """Memory along a run (N, n)."""
-
-        def body(z, now):
-            z = self._advance(z, *now)
-            return z, z
-
-        travel = jnp.diff(q, axis=0, prepend=q[:1])
-        return jax.lax.scan(body, jnp.zeros_like(q[0]), (travel, qd))[1]
-
-    @abc.abstractmethod
-    def _columns(self, q: Array, qd: Array, load: Array, z: Array) -> Array:
-        """Columns (..., n, k) for samples (..., n), computed elementwise."""
-        raise NotImplementedError
-
-    def _advance(self, z: Array, travel: Array, qd: Array) -> Array:
-        """Memory after a step (n,); defined only by terms with memory."""
-        raise NotImplementedError
-
-    @abc.abstractmethod
-    def _labels(self) -> tuple[str, ...]:
-        raise NotImplementedError
-
-    @abc.abstractmethod
-    def _units(self, force: str, length: str) -> tuple[str, ...]:
-        raise NotImplementedError
-
-    def _reach(self) -> float:
-        return 0.0
+def _of_load(powers: Sequence[int]) -> tuple[str, ...]:
+    """Units of coefficients of |load|^k."""
+    return tuple("1" if power == 1 else f"({{force}})^{1 - power}" for power in powers)
 
 
 def like(parameter: Array, x: Array) -> Array:
@@ -156,14 +138,11 @@ class Viscous(FrictionTerm):
 
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         return qd[..., None]
 
-    def _labels(self):
-        return ("fv",)
-
-    def _units(self, force, length):
-        return (f"{force} s/{length}",)
+    labels = ("fv",)
+    unit_forms = ("{force} s/{length}",)
 
 
 class Coulomb(FrictionTerm):
@@ -171,20 +150,16 @@ class Coulomb(FrictionTerm):
 
     Attributes:
         width: width of the smooth sign function, the speed at which tanh reaches 0.76 [rad/s or m/s].
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         return jnp.tanh(qd / like(self.width, qd))[..., None]
 
-    def _labels(self):
-        return ("fc",)
-
-    def _units(self, force, length):
-        return (force,)
+    labels = ("fc",)
+    unit_forms = ("{force}",)
 
 
 class Offset(FrictionTerm):
@@ -192,14 +167,11 @@ class Offset(FrictionTerm):
 
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         return jnp.ones_like(qd)[..., None]
 
-    def _labels(self):
-        return ("off",)
-
-    def _units(self, force, length):
-        return (force,)
+    labels = ("off",)
+    unit_forms = ("{force}",)
 
 
 def chain_terms(width: ArrayLike, drives: Sequence[str] = FRICTION) -> tuple[FrictionTerm, ...]:
@@ -224,23 +196,19 @@ class PowerViscous(FrictionTerm):
     Attributes:
         exponent: exponent of the speed. Below 1, friction grows more slowly than the speed, as with gear grease; above
             1, it grows faster. With exponent 1, the term equals `Viscous`.
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.5)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         moves = qd != 0
         size = jnp.where(moves, jnp.abs(qd), jnp.ones_like(qd))
         power = jnp.exp(like(self.exponent, qd) * jnp.log(size))
         return jnp.where(moves, jnp.sign(qd) * power, jnp.zeros_like(qd))[..., None]
 
-    def _labels(self):
-        return ("fp",)
-
-    def _units(self, force, length):
-        return (f"{force} (s/{length})^exponent",)
+    labels = ("fp",)
+    unit_forms = ("{force} (s/{length})^exponent",)
 
 
 class Asymmetry(FrictionTerm):
@@ -252,20 +220,16 @@ class Asymmetry(FrictionTerm):
 
     Attributes:
         width: width of the smooth sign function, the speed at which tanh reaches 0.76 [rad/s or m/s].
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         return jnp.stack([jnp.abs(qd), jnp.tanh(qd / like(self.width, qd)) ** 2], axis=-1)
 
-    def _labels(self):
-        return ("fva", "fca")
-
-    def _units(self, force, length):
-        return (f"{force} s/{length}", force)
+    labels = ("fva", "fca")
+    unit_forms = ("{force} s/{length}", "{force}")
 
 
 class Stribeck(FrictionTerm):
@@ -278,22 +242,18 @@ class Stribeck(FrictionTerm):
     Attributes:
         velocity: Stribeck velocity, which determines how fast the term decays with increasing speed [rad/s or m/s].
         width: width of the smooth sign function [rad/s or m/s].
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.2)
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         fading = jnp.exp(-((qd / like(self.velocity, qd)) ** 2))
         return (fading * jnp.tanh(qd / like(self.width, qd)))[..., None]
 
-    def _labels(self):
-        return ("fs",)
-
-    def _units(self, force, length):
-        return (force,)
+    labels = ("fs",)
+    unit_forms = ("{force}",)
 
 
 class LoadDependent(FrictionTerm):
@@ -305,23 +265,26 @@ class LoadDependent(FrictionTerm):
     Attributes:
         width: width of the smooth sign function [rad/s or m/s].
         powers: the powers k.
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
     powers: tuple[int, ...] = eqx.field(static=True, default=(1,))
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    _loaded = True
+    needs_load = True
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         sign, size = jnp.tanh(qd / like(self.width, qd)), jnp.abs(load)
         return jnp.stack([size**power * sign for power in self.powers], axis=-1)
 
-    def _labels(self):
+    @property
+    def labels(self):
+        """As in `FrictionTerm`, for each power."""
         return tuple("fl" if power == 1 else f"fl{power}_" for power in self.powers)
 
-    def _units(self, force, length):
-        return tuple("1" if power == 1 else f"({force})^{1 - power}" for power in self.powers)
+    @property
+    def unit_forms(self):
+        """As in `FrictionTerm`, for each power."""
+        return _of_load(self.powers)
 
 
 class GearRipple(FrictionTerm):
@@ -336,22 +299,25 @@ class GearRipple(FrictionTerm):
         harmonics: numbers of periods per revolution of the joint, h_k; by default 202, for a strain-wave gear with a
             ratio of 101.
         delay: delay of the logged torque relative to the position [s].
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     harmonics: tuple[float, ...] = eqx.field(static=True, default=(202.0,))
     delay: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.004)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         x = q - like(self.delay, qd) * qd
         return jnp.stack([wave(h * x) for h in self.harmonics for wave in (jnp.cos, jnp.sin)], axis=-1)
 
-    def _labels(self):
+    @property
+    def labels(self):
+        """As in `FrictionTerm`, for each harmonic."""
         return tuple(f"{name}{h:g}_" for h in self.harmonics for name in ("rc", "rs"))
 
-    def _units(self, force, length):
-        return (force, force) * len(self.harmonics)
+    @property
+    def unit_forms(self):
+        """As in `FrictionTerm`, for each harmonic."""
+        return ("{force}", "{force}") * len(self.harmonics)
 
 
 # -- memory
@@ -375,26 +341,23 @@ class MaxwellSlip(FrictionTerm):
 
     Attributes:
         width: travel from the relaxed state to slip [rad or m].
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    _remembers = True
+    remembers = True
 
-    def _advance(self, z, travel, qd):
-        return _slip(z, travel, self.width)
+    def advance(self, memory, travel, qd):
+        return _slip(memory, travel, self.width)
 
-    def _columns(self, q, qd, load, z):
-        return z[..., None]
+    def at(self, q, qd, load, memory):
+        return memory[..., None]
 
-    def _labels(self):
-        return ("fz",)
+    labels = ("fz",)
+    unit_forms = ("{force}",)
 
-    def _units(self, force, length):
-        return (force,)
-
-    def _reach(self):
+    @property
+    def reach(self):
         return 2 * float(np.asarray(self.width).max())
 
 
@@ -407,29 +370,33 @@ class LoadedSlip(FrictionTerm):
     Attributes:
         width: travel from the relaxed state to slip [rad or m].
         powers: the powers k.
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     powers: tuple[int, ...] = eqx.field(static=True, default=(1,))
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    _loaded = True
-    _remembers = True
+    needs_load = True
+    remembers = True
 
-    def _advance(self, z, travel, qd):
-        return _slip(z, travel, self.width)
+    def advance(self, memory, travel, qd):
+        return _slip(memory, travel, self.width)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         size = jnp.abs(load)
-        return jnp.stack([size**power * z for power in self.powers], axis=-1)
+        return jnp.stack([size**power * memory for power in self.powers], axis=-1)
 
-    def _labels(self):
+    @property
+    def labels(self):
+        """As in `FrictionTerm`, for each power."""
         return tuple("fzl" if power == 1 else f"fzl{power}_" for power in self.powers)
 
-    def _units(self, force, length):
-        return tuple("1" if power == 1 else f"({force})^{1 - power}" for power in self.powers)
+    @property
+    def unit_forms(self):
+        """As in `FrictionTerm`, for each power."""
+        return _of_load(self.powers)
 
-    def _reach(self):
+    @property
+    def reach(self):
         return 2 * float(np.asarray(self.width).max())
 
 
@@ -441,27 +408,24 @@ class Dahl(FrictionTerm):
 
     Attributes:
         width: travel over which z covers 63 % of the distance to its final value [rad or m].
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    _remembers = True
+    remembers = True
 
-    def _advance(self, z, travel, qd):
+    def advance(self, memory, travel, qd):
         s = jnp.sign(travel)
-        return s + (z - s) * jnp.exp(-jnp.abs(travel) / like(self.width, z))
+        return s + (memory - s) * jnp.exp(-jnp.abs(travel) / like(self.width, memory))
 
-    def _columns(self, q, qd, load, z):
-        return z[..., None]
+    def at(self, q, qd, load, memory):
+        return memory[..., None]
 
-    def _labels(self):
-        return ("fd",)
+    labels = ("fd",)
+    unit_forms = ("{force}",)
 
-    def _units(self, force, length):
-        return (force,)
-
-    def _reach(self):
+    @property
+    def reach(self):
         return FORGOTTEN * float(np.asarray(self.width).max())
 
 
@@ -481,34 +445,31 @@ class LuGre(FrictionTerm):
         width: travel over which z covers 63 % of the distance to its final value at high speed [rad or m].
         excess: ratio of static to Coulomb friction, minus 1.
         velocity: Stribeck velocity [rad/s or m/s].
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     excess: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.1)
     velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.1)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    _remembers = True
+    remembers = True
 
     def _curve(self, qd):
         return 1 + like(self.excess, qd) * jnp.exp(-((qd / like(self.velocity, qd)) ** 2))
 
-    def _advance(self, z, travel, qd):
+    def advance(self, memory, travel, qd):
         g = self._curve(qd)
         s = jnp.sign(travel) * g
-        return s + (z - s) * jnp.exp(-jnp.abs(travel) / (like(self.width, z) * g))
+        return s + (memory - s) * jnp.exp(-jnp.abs(travel) / (like(self.width, memory) * g))
 
-    def _columns(self, q, qd, load, z):
-        rate = (qd - jnp.abs(qd) * z / self._curve(qd)) / like(self.velocity, qd)
-        return jnp.stack([z, rate], axis=-1)
+    def at(self, q, qd, load, memory):
+        rate = (qd - jnp.abs(qd) * memory / self._curve(qd)) / like(self.velocity, qd)
+        return jnp.stack([memory, rate], axis=-1)
 
-    def _labels(self):
-        return ("fg", "fgd")
+    labels = ("fg", "fgd")
+    unit_forms = ("{force}", "{force}")
 
-    def _units(self, force, length):
-        return (force, force)
-
-    def _reach(self):
+    @property
+    def reach(self):
         return FORGOTTEN * float((np.asarray(self.width) * (1 + np.asarray(self.excess))).max())
 
 
@@ -538,7 +499,6 @@ class Counterbalance(FrictionTerm):
         reserve: r, the length of the gas column that remains at full stroke [m].
         exponent: polytropic exponent e of the gas: 1 for isothermal and 1.4 for adiabatic compression.
         fitted: names of the nonlinear parameters that `fit_friction` fits; the others keep their values.
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
 
     Raises:
         IdentificationError: `fitted` contains an unknown name.
@@ -559,7 +519,7 @@ class Counterbalance(FrictionTerm):
                 f"a counterbalance has no parameter {unknown[0]!r} to fit; its parameters are {', '.join(names)}"
             )
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         held = lambda name: like(getattr(self, name), q)
         pivot, crank, angle, reserve, exponent = (
             held(name) if name in self.fitted else jax.lax.stop_gradient(held(name))
@@ -570,11 +530,11 @@ class Counterbalance(FrictionTerm):
         pressure = (whole / (whole - (length - (pivot - crank)))) ** exponent
         return (pivot * crank * jnp.sin(q + angle) / length * pressure)[..., None]
 
-    def _labels(self):
-        return ("cb",)
+    labels = ("cb",)
+    unit_forms = ("N",)
 
-    def _units(self, force, length):
-        return ("N",) if force == "N m" else ("1",)
+    def units(self, turns):
+        return ("N",) if turns else ("1",)
 
 
 class Cable(FrictionTerm):
@@ -584,20 +544,23 @@ class Cable(FrictionTerm):
 
     Attributes:
         powers: the powers k; (1,) describes a linear spring.
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     powers: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3))
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load, z):
+    def at(self, q, qd, load, memory):
         return jnp.stack([q**power for power in self.powers], axis=-1)
 
-    def _labels(self):
+    @property
+    def labels(self):
+        """As in `FrictionTerm`, for each power."""
         return tuple(f"ca{power}_" for power in self.powers)
 
-    def _units(self, force, length):
-        return tuple(f"{force}/{length}" + (f"^{power}" if power > 1 else "") for power in self.powers)
+    @property
+    def unit_forms(self):
+        """As in `FrictionTerm`, for each power."""
+        return tuple("{force}/{length}" + (f"^{power}" if power > 1 else "") for power in self.powers)
 
 
 # -- temperature
@@ -629,7 +592,6 @@ class TemperatureDependent(FrictionTerm):
     Attributes:
         reference: temperature at which the term vanishes [°C].
         width: width of the smooth sign function [rad/s or m/s].
-        joints: numbers of the joints that have the term, counted from 1; by default all joints.
 
     Raises:
         IdentificationError: the reference is not a finite number.
@@ -638,23 +600,17 @@ class TemperatureDependent(FrictionTerm):
     reference: float = eqx.field(static=True, converter=_degrees, default=25.0)
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    _remembers = True
+    remembers = True
 
     def warmth(self, temperature: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Memory at the given joint temperatures [°C]: their difference from the reference temperature [K]."""
         return temperature - self.reference
 
-    def _states(self, q, qd, temperature):
+    def memory(self, q, qd, temperature):
         return jnp.zeros_like(q) if temperature is None else self.warmth(temperature)
 
-    def _advance(self, z, travel, qd):
-        return z
+    def at(self, q, qd, load, memory):
+        return jnp.stack([memory * qd, memory * jnp.tanh(qd / like(self.width, qd))], axis=-1)
 
-    def _columns(self, q, qd, load, z):
-        return jnp.stack([z * qd, z * jnp.tanh(qd / like(self.width, qd))], axis=-1)
-
-    def _labels(self):
-        return ("fvt", "fct")
-
-    def _units(self, force, length):
-        return (f"{force} s/({length} K)", f"{force}/K")
+    labels = ("fvt", "fct")
+    unit_forms = ("{force} s/({length} K)", "{force}/K")

@@ -43,8 +43,6 @@ BY_EXAMPLES = {
     "nearest_parameters": ("possible_bodies.py", "identify"),
     "fit_quality": ("possible_bodies.py", "identify"),
     "split": ("possible_bodies.py", "identify"),
-    "choose_friction": ("friction.py", "choose_friction"),
-    "fit_friction": ("friction.py", "fit_friction"),
     "read_log": ("friction.py", "read_log"),
     "calibrate_gains": ("weigh_payload.py", "calibrate_gains"),
     "diagnose": ("weigh_payload.py", "diagnose"),
@@ -69,7 +67,6 @@ BY_EXAMPLES = {
 
 # called inside a case of this name
 WITHIN = {
-    "with_signals": "chain_with_friction",
     "DriveAdaptation": "AdaptiveControl",
     "EuclideanAdaptation": "AdaptiveControl",
     "LogCholeskyAdaptation": "AdaptiveControl",
@@ -111,7 +108,7 @@ NOT_OF_ARRAYS = {
         "write_report collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
-        "block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
+        "block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains "
         "known_parameters linear_equalities linear_inequalities link_bounds mass_bounds motor_to_joint parse_limit "
         "certified_mass_matrix_bounds identify_mechanism identify_elastic_joints identify_together "
         "limb_symmetry mechanism_samples mirrored_links "
@@ -131,7 +128,7 @@ NOT_OF_ARRAYS = {
         "ElasticIdentification "
         "Elimination Ellipsoid ErrorLimit EssentialParameters Estimate EstimationProblem EstimatorComparison "
         "Evaluation ExcitationDesign ExcitationQuality ExcitationSearch ExportedFunction ExtraColumns Filters Finding Fit "
-        "FourierSeries FrameConstraint Friction FrictionComparison FrictionFit FrictionModel "
+        "FourierSeries FrameConstraint Friction FrictionFit FrictionModel "
         "FunctionConstraint Geometry "
         "Identification InputFile "
         "JointLimits JointTrajectory LinearQuadratic LinkBounds Log "

@@ -17,7 +17,7 @@ DEAR = (
     "solve_by_collocation",
     "shift_guess",
     "diagnose_identification",
-    "chain_with_friction",
+    "fit_friction",
     "simulate_closed_loop",
     "choose_terms",
 )
@@ -136,9 +136,7 @@ def log_cases() -> dict[str, Case]:
         fit = jaxdyn.identification.fit_friction(
             arm, [samples], jaxdyn.identification.FrictionModel(terms), iterations=2
         )
-        return jaxdyn.identification.chain_with_friction(fit, [samples]), jaxdyn.identification.with_signals(
-            fit.base, fit.model.names(3)
-        ).kept
+        return fit.values, fit.nonlinear
 
     def feasible(arm, motion, log, samples):
         problem, found = fitted()
@@ -157,7 +155,7 @@ def log_cases() -> dict[str, Case]:
         )
 
     functions = {
-        "chain_with_friction": with_friction,
+        "fit_friction": with_friction,
         "feasible_parameters": feasible,
         "choose_terms": chosen,
         "diagnose_identification": lambda arm, motion, log, _: len(
