@@ -1,6 +1,6 @@
 """Identification of a heavy payload in a Panda's gripper, and a fast motion with this payload within the torque limits.
 
-First, `identify_payload_on` identifies the mass, centre of mass and inertia of the payload from a few seconds of motion. Then
+First, `identify_payload` identifies the mass, centre of mass and inertia of the payload from a few seconds of motion. Then
 the script plans a fast minimum-torque motion within 90 % of the torque limits with three models: without payload, with the
 identified payload and with the true payload. Each plan is executed on the true arm by computed-torque control with the model
 of the plan; the motors saturate at their limits. The model of the arm without payload is assumed to be known; if it is not,
@@ -38,7 +38,7 @@ arm = holding(body)
 # a run with the payload, as logged by the robot
 excitation = jaxdyn.identification.random_excitation(arm, seconds, 5, 1)
 log = jaxdyn.identification.synthetic_log(arm, excitation, None, 100.0, 1e-5, 1.0, 1, "with payload")
-found = jaxdyn.identification.identify_payload_on(model, log, frame=tip)
+found = jaxdyn.identification.identify_payload(model, log, frame=tip)
 print(f"payload: {found.mass:.3f} +- {found.standard_deviations[0]:.3f} kg (true: {body[0]:.3f} kg);", end=" ")
 print(f"centre of mass {1e3 * float(np.linalg.norm(found.com - body[1:4] / body[0])):.1f} mm from the true one")
 

@@ -51,9 +51,9 @@ tip = robot.link_names[-1]
 
 for finding in jaxdyn.identification.diagnose(robot, empty):
     print("!", finding.text)
-before = jaxdyn.identification.identify_payload(robot, empty, tool, frame=tip)
+before = jaxdyn.identification.identify_payload(robot, tool, unloaded=empty, frame=tip)
 gains = jaxdyn.identification.calibrate_gains(robot, empty, weight, 2.8, frame=tip, gains=believed)
-after = jaxdyn.identification.identify_payload(robot, empty, tool, frame=tip, gains=gains)
+after = jaxdyn.identification.identify_payload(robot, tool, unloaded=empty, frame=tip, gains=gains)
 for name, k, sd, right in zip(robot.joint_names, gains.gains, gains.standard_deviations, true, strict=True):
     print(f"{name:22s} {k:7.3f} +- {sd:.3f} N m/A (true: {right:.3f})")
 print(f"tool: {before.mass:.3f} kg with the nominal gains,")

@@ -76,11 +76,11 @@ def test_one_map_for_all(files, run):
 
 
 def test_all_commands_read_logs_alike(files, monkeypatch, capsys):
-    caught = {}
+    caught, options = {}, {}
 
     def stopping(name):
-        def stop(*arguments, **options):
-            caught[name] = arguments
+        def stop(*arguments, **named):
+            caught[name], options[name] = arguments, named
             raise JaxdynError("enough")
 
         return stop
@@ -92,7 +92,7 @@ def test_all_commands_read_logs_alike(files, monkeypatch, capsys):
     assert main(["payload", "--model", arm, "--unloaded", bag, "--loaded", odd, *form]) == 1
     assert main(["compare", arm, arm, "--log", bag, "--log", odd, *form, "--out", str(files / "x.html")]) == 1
     assert capsys.readouterr().err.count("error: enough") == 2
-    for log in (*caught["payload"][1], *caught["payload"][2], *caught["compare"][2]):
+    for log in (*caught["payload"][1], *options["payload"]["unloaded"], *caught["compare"][2]):
         np.testing.assert_allclose(log.q, Q, atol=1e-10)
         np.testing.assert_allclose(log.tau, TAU, atol=1e-10)
     assert main(["compare", arm, arm, "--log", bag, "--columns", "a", "--columns", "b"]) == 2
@@ -249,7 +249,7 @@ def test_gravity_of_every_command(command, model, files, tmp_path, monkeypatch, 
 
     places = (
         (identification, "identify"),
-        (payload, "identify_payload_on"),
+        (payload, "identify_payload"),
         (comparison, "compare_models"),
         (tracking, "tracking_log"),
         (public, "write_predictor"),

@@ -11,10 +11,11 @@ import jaxdyn
 from helpers import random_chain, random_inertia
 from jaxdyn import IdentificationError, textbook
 from jaxdyn.identification import (
+    FrictionModel,
     Knowledge,
     Terms,
     base_parameters,
-    identify_payload_on,
+    identify_payload,
     identify_together,
     known_parameters,
     limb_symmetry,
@@ -28,6 +29,7 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification.columns import all_columns
 from jaxdyn.identification.factors import dense_blocks, mirrored_parameters
+from jaxdyn.identification.friction_terms import chain_terms
 from jaxdyn.identification.knowledge import Known, body_rows
 from jaxdyn.identification.prediction import sample_rows
 from jaxdyn.report import write_report
@@ -226,11 +228,12 @@ TOOL = np.array([1.6, 0.03, -0.05, 0.2, 0.04, 0.001, 0.038, -0.003, 0.004, 0.008
 
 @pytest.mark.ci
 def test_a_tool_alone_by_two_ways(geared, tmp_path):
-    """The last link with the rest of the arm known, against `identify_payload_on`, which knows the arm too."""
+    """The last link with the rest of the arm known, against `identify_payload`, which knows the arm too."""
     log, last = run_of(with_tool(geared, TOOL), 4), geared.link_names[-1:]
     terms = Terms(("viscous", "coulomb", "offset"), choose=())
+    width = np.asarray(geared.friction.coulomb_velocity)
     result = jaxdyn.identify(geared, log, terms=terms, knowledge=Knowledge(links=last), consistent=None)
-    payload = identify_payload_on(geared, log, frame=last[0], friction=("viscous", "coulomb", "offset"))
+    payload = identify_payload(geared, log, frame=last[0], friction=FrictionModel(chain_terms(width)))
     found = result.parameters[50:60] - np.asarray(geared.inertia[-1])
     assert result.base.size == 10 + 18 and np.array_equal(result.chain.inertia[:5], geared.inertia[:5])
     assert (np.abs(found - payload.parameters) <= 0.3 * payload.standard_deviations).all()

@@ -26,7 +26,6 @@ from jaxdyn.identification import (
     compare_models,
     compare_with_log,
     identify_payload,
-    identify_payload_on,
     identify_together,
 )
 from jaxdyn.io import check_log, loads, read_log_chunks, read_motion
@@ -613,8 +612,8 @@ def test_the_functions_that_use_logs_check_them():
         "identify": lambda log: identify(chain, log),
         "validation": lambda log: identify(chain, dataclasses.replace(log, q=np.radians(log.q)), log),
         "together": lambda log: identify_together(chain, {"left": log, "right": log}),
-        "payload": lambda log: identify_payload(chain, log, log),
-        "known arm": lambda log: identify_payload_on(chain, log),
+        "payload": lambda log: identify_payload(chain, log, unloaded=log),
+        "known arm": lambda log: identify_payload(chain, log),
         "gains": lambda log: calibrate_gains(chain, log, log, 1.0),
         "compare": lambda log: compare_models(chain, chain, log),
         "design": lambda log: compare_with_log(chain, object.__new__(ExcitationDesign), log),

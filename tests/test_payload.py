@@ -28,9 +28,15 @@ from jaxdyn import (
 from jaxdyn.cli import main
 from jaxdyn.identification import (
     Columns,
+    Coulomb,
     Filters,
+    FrictionModel,
+    MaxwellSlip,
+    Offset,
     Samples,
     Terms,
+    TorqueModel,
+    Viscous,
     base_parameters,
     calibrate_gains,
     diagnose,
@@ -38,7 +44,6 @@ from jaxdyn.identification import (
     diagnostics,
     estimate_delay,
     identify_payload,
-    identify_payload_on,
     preprocess,
     random_excitation,
     with_gains,
@@ -47,8 +52,8 @@ from jaxdyn.identification import (
 from jaxdyn.identification.delay import least_by_parabola
 from jaxdyn.identification.diagnostics import _unexcited, _weighted
 from jaxdyn.identification.factors import QRFactors
-from jaxdyn.identification.loaded_runs import given_body, transform_matrix
-from jaxdyn.identification.payload import nearest_body
+from jaxdyn.identification.loaded_runs import loaded_runs, transform_matrix
+from jaxdyn.identification.payload import given_body
 from jaxdyn.report.files import payload_json, read_gains
 from jaxdyn.spatial.inertia import (
     inertial_parameters_from_com,
@@ -57,7 +62,8 @@ from jaxdyn.spatial.inertia import (
 )
 from regression import dense, known_arm
 
-LINEAR = ("viscous", "coulomb", "offset")
+WIDTH = np.asarray(known_arm().friction.coulomb_velocity)
+LINEAR = FrictionModel((Viscous(), Coulomb(width=WIDTH), Offset()))
 GAINS = np.array([1.3, 0.8, 1.1])
 
 
@@ -99,24 +105,24 @@ def run(arm, payload=None, seed=0, noise=0.0, by_load=0.0, seconds=12.0, rate=50
 
 def test_a_payload_is_the_difference_of_two_runs(arm):
     unloaded, loaded = run(arm, seed=1), run(arm, body(), seed=2, seconds=9.0)
-    found = identify_payload(arm, unloaded, loaded)
+    found = identify_payload(arm, loaded, unloaded=unloaded)
     np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-8)
     np.testing.assert_allclose(found.com, [0.05, 0.1, -0.08], atol=1e-8)
     np.testing.assert_allclose(found.inertia, np.diag([0.03, 0.04, 0.02]), atol=1e-8)
     assert found.consistent and found.determined.all() and np.array_equal(found.body, found.parameters)
     # from the loaded run alone, where the arm is known
-    alone = identify_payload_on(arm, loaded)
+    alone = identify_payload(arm, loaded)
     assert any("gains were not calibrated" in note for note in alone.notes)
     np.testing.assert_allclose(alone.parameters, body(), rtol=0, atol=1e-8)
-    given = identify_payload_on(arm, loaded, friction=("viscous",))  # the rest of its friction as well
-    np.testing.assert_allclose(given.parameters, body(), rtol=0, atol=1e-8)
+    complete = identify_payload(TorqueModel(arm), loaded)
+    np.testing.assert_allclose(complete.parameters, body(), rtol=0, atol=1e-8)
     other = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(jnp.asarray(body())))
-    nothing = identify_payload_on(other, loaded)
+    nothing = identify_payload(other, loaded)
     assert np.abs(nothing.parameters).max() < 1e-8
 
 
 def test_deviations_of_the_centre_of_mass_are_those_of_the_parameters_to_first_order(arm):
-    found = identify_payload_on(arm, run(arm, body(), seed=2, noise=0.2, seconds=6.0))
+    found = identify_payload(arm, run(arm, body(), seed=2, noise=0.2, seconds=6.0))
     slope = np.asarray(jax.jacobian(lambda p: p[1:4] / p[0])(jnp.asarray(found.parameters)))
     expected = np.sqrt(np.diag(slope @ found.covariance @ slope.T))
     np.testing.assert_allclose(found.com_deviations, expected, rtol=1e-9)
@@ -130,18 +136,18 @@ def test_a_payload_at_a_named_frame(arm):
         atol=1e-14,
     )
     there = np.linalg.solve(transform_matrix(pose), body())
-    found = identify_payload_on(arm, run(arm, body(), seed=2), frame="tool")
+    found = identify_payload(arm, run(arm, body(), seed=2), frame="tool")
     np.testing.assert_allclose(found.parameters, there, rtol=0, atol=1e-8)
     with pytest.raises(IdentificationError, match="fixed to the base"):
-        identify_payload_on(arm, run(arm, body()), frame=str(arm.topology.base_name))
+        identify_payload(arm, run(arm, body()), frame=str(arm.topology.base_name))
     with pytest.raises(IdentificationError, match="unknown link or frame 'hand'"):
-        identify_payload_on(arm, run(arm, body()), frame="hand")
+        identify_payload(arm, run(arm, body()), frame="hand")
 
 
 @pytest.mark.ci
 def test_what_a_planar_arm_cannot_weigh_is_not_invented():
     arm = textbook.planar_elbow()
-    found = identify_payload_on(arm, run(arm, body(), 2), frame=arm.link_names[-1])
+    found = identify_payload(arm, run(arm, body(), 2), frame=arm.link_names[-1])
     assert found.determined.tolist() == [True, True, True, *[False] * 6, True]
     np.testing.assert_allclose(found.parameters[found.determined], body()[found.determined], atol=1e-8)
     assert np.isnan(found.parameters[~found.determined]).all() and np.isnan(found.com[2])
@@ -154,21 +160,22 @@ def test_what_a_planar_arm_cannot_weigh_is_not_invented():
 @pytest.mark.ci
 def test_friction_that_grows_with_the_load(arm):
     pair = run(arm, None, 1, by_load=0.1), run(arm, body(), 2, by_load=0.1)
-    found = identify_payload(arm, *pair)
+    found = identify_payload(arm, pair[1], unloaded=pair[0])
     np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=2e-3)
-    without = identify_payload(arm, *pair, friction=LINEAR)
+    without = identify_payload(arm, pair[1], unloaded=pair[0], friction=LINEAR)
     assert np.abs(without.parameters - body()).max() > 5 * np.abs(found.parameters - body()).max()
     assert np.all(found.noise < 0.2 * without.noise)
 
 
 def test_friction_of_each_runs_own(arm):
     warm = jaxdyn.model.with_leaves(arm, {"friction.viscous": arm.friction.viscous * 0.5})
-    pair = run(arm, None, 1), run(warm, body(), 2)
-    found = identify_payload(arm, *pair, own_friction=("viscous",))
-    np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-7)
-    assert np.abs(identify_payload(arm, *pair).parameters - body()).max() > 1e-3
-    with pytest.raises(IdentificationError, match="'viscous' is listed in own_friction but is not fitted"):
-        identify_payload(arm, *pair, friction=("coulomb",), own_friction=("viscous",))
+    pair = run(arm, None, 1, 0.01), run(warm, body(), 2, 0.01)
+    found = identify_payload(arm, pair[1], unloaded=pair[0], own_friction=True)
+    np.testing.assert_allclose(found.noise, 0.01, rtol=0.1)
+    assert np.all(np.abs(found.parameters - body()) < 4 * found.standard_deviations)
+    shared = identify_payload(arm, pair[1], unloaded=pair[0])
+    assert np.all(shared.noise > 5 * found.noise)
+    assert np.abs(shared.parameters - body()).max() > np.abs(found.parameters - body()).max()
 
 
 @pytest.mark.nightly
@@ -176,7 +183,7 @@ def test_standard_deviations_of_payload_and_gains(arm):
     z, z_gains = [], []
     for seed in range(6):
         pair = run(arm, None, 100 + seed, 0.3), run(arm, body(), 300 + seed, 0.3)
-        found = identify_payload(arm, *pair, friction=LINEAR)
+        found = identify_payload(arm, pair[1], unloaded=pair[0], friction=LINEAR)
         z.append((found.parameters - body()) / found.standard_deviations)
         currents = [dataclasses.replace(s, tau=s.tau / GAINS) for s in pair]
         gains = calibrate_gains(arm, *currents, 2.0, friction=LINEAR)
@@ -188,15 +195,15 @@ def test_standard_deviations_of_payload_and_gains(arm):
 
 def test_nominal_gains_in_the_arms_model_are_warned_of(arm):
     """The arm's model was identified with the nominal gains, those of the payload's run were calibrated."""
-    pair = [dataclasses.replace(s, tau=s.tau / 1.25) for s in (run(arm, None, 1), run(arm, body(), 2))]
+    pair = [dataclasses.replace(s, tau=s.tau / 1.25) for s in (run(arm, None, 1, 1e-3), run(arm, body(), 2, 1e-3))]
     gains = calibrate_gains(arm, *pair, 2.0, friction=LINEAR)
     np.testing.assert_allclose(gains.factors, 1.25, rtol=1e-3)
     nominal = dataclasses.replace(arm, inertia=arm.inertia / 1.25)
-    found = identify_payload_on(nominal, pair[1], gains=gains, friction=LINEAR)
+    found = identify_payload(nominal, pair[1], gains=gains, friction=LINEAR)
     assert abs(found.mass - 2.0) > 0.1  # wrong without the run that would tell
     (note,) = [note for note in found.notes if "calibrated gains differ" in note]
     assert "by up to 25 %" in note and "pass a run without the payload" in note
-    both = identify_payload(nominal, *pair, gains=gains, friction=LINEAR)
+    both = identify_payload(nominal, pair[1], unloaded=pair[0], gains=gains, friction=LINEAR)
     assert both.mass == pytest.approx(2.0, rel=1e-3) and not [x for x in both.notes if "gains differ" in x]
 
 
@@ -228,12 +235,11 @@ def test_gains_equal_those_of_a_direct_fit(arm):
     direct = optimize.least_squares(error, start, method="lm", x_scale="jac", xtol=1e-12)
     np.testing.assert_allclose(np.exp(direct.x[-3:]), found.factors, rtol=3e-4)  # a prior of a factor of two is in ours
     # and the next payload comes out right with them, its deviation with that of the gains in it
-    plain = identify_payload(arm, *currents, friction=LINEAR)
-    scaled = identify_payload(arm, *currents, friction=LINEAR, gains=found)
+    one = {"unloaded": currents[0], "friction": LINEAR}
+    plain = identify_payload(arm, currents[1], **one)
+    scaled = identify_payload(arm, currents[1], gains=found, **one)
     assert abs(plain.mass - 2) > 0.1 and abs(scaled.mass - 2) < 2e-3
-    sure = identify_payload(
-        arm, *currents, friction=LINEAR, gains=dataclasses.replace(found, covariance=np.zeros((3, 3)))
-    )
+    sure = identify_payload(arm, currents[1], gains=dataclasses.replace(found, covariance=np.zeros((3, 3))), **one)
     assert scaled.mass == sure.mass and scaled.standard_deviations[0] > 1.1 * sure.standard_deviations[0]
 
 
@@ -256,17 +262,45 @@ def test_a_joint_whose_gain_the_payload_does_not_tell_keeps_its_ratio(arm):
         calibrate_gains(arm, *pair, 1.0, gains=[1.0, 1.0])
 
 
-def test_the_nearest_body(arm):
-    covariance = np.diag([0.01, *[0.01] * 3, *[0.1] * 6]) ** 2
-    possible, same = nearest_body(body(), covariance, np.ones(10, bool))
-    assert possible and np.array_equal(same, body())
-    wrong = body()
-    wrong[4] -= 0.1  # violates the triangle inequality
-    possible, near = nearest_body(wrong, covariance, np.ones(10, bool))
-    values = np.linalg.eigvalsh(np.asarray(pseudo_inertia(jnp.asarray(near))))
-    assert not possible and values[0] > 0
-    miss = lambda p: ((p - wrong) / np.sqrt(np.diag(covariance))) @ ((p - wrong) / np.sqrt(np.diag(covariance)))
-    assert 0 < miss(near) < miss(body())  # the truth is a body, and further away
+def test_an_inconsistent_estimate_is_replaced_by_the_consistent_body_that_fits_best(arm):
+    """A thin plate: noise makes a moment of inertia too small. No consistent body fits better, not even the true one."""
+    plate = body()
+    plate[[4, 6, 9]] += np.array([0.02, 0.02, 0.04]) - [0.03, 0.04, 0.02]
+    pair = run(arm, None, 1, 0.3), run(arm, plate, 2, 0.3)
+    found = identify_payload(arm, pair[1], unloaded=pair[0], friction=LINEAR)
+    values = lambda p: np.linalg.eigvalsh(np.asarray(pseudo_inertia(jnp.asarray(p))))
+    assert not found.consistent and values(found.parameters)[0] < 0 < values(found.body)[0]
+    with jax.enable_x64(True):
+        runs = loaded_runs(arm, *pair, None, LINEAR, False, None)[0]
+        fit = runs.fit(np.zeros(10), np.eye(10), np.zeros((3, 0)))
+    metric = np.linalg.inv(fit.covariance[:10, :10])
+    near, true = ((p - found.parameters) @ metric @ (p - found.parameters) for p in (found.body, plate))
+    assert 0 < near < true + 1
+
+
+def test_held_out_torques_are_predicted_with_the_payload(arm):
+    pair = run(arm, None, 1, 0.2), run(arm, body(), 2, 0.2)
+    found = identify_payload(arm, pair[1], unloaded=pair[0])
+    np.testing.assert_allclose(found.held_out, 0.2, rtol=0.15)
+    assert np.all(found.payload_torque > 5 * found.held_out)
+    np.testing.assert_allclose(identify_payload(arm, pair[1]).held_out, 0.2, rtol=0.15)
+
+
+def test_friction_with_memory_of_the_identified_arm_is_kept(arm):
+    """Joints that yield over 0.02 rad before they slip; signs of the velocity alone cannot describe this."""
+    terms = FrictionModel((Viscous(), MaxwellSlip(width=0.02), Offset()))
+    none = jnp.zeros(arm.n)
+    chain = jaxdyn.model.with_leaves(arm, {f"friction.{x}": none for x in ("viscous", "coulomb", "stribeck", "offset")})
+    coefficients = jnp.array([[2.0, 6.0, 0.1], [2.0, 5.0, -0.1], [1.0, 3.0, 0.2]])
+    s = run(chain, body(), 2)
+    slipping = np.einsum("tjk,jk->tj", terms.blocks(s), coefficients)
+    s = dataclasses.replace(s, tau=s.tau + slipping + 0.02 * np.random.default_rng(0).normal(size=s.tau.shape))
+    found = identify_payload(
+        TorqueModel(chain, terms, 0.8 * coefficients), s
+    )  # colder than when the arm was identified
+    np.testing.assert_allclose(found.noise, 0.02, rtol=0.2)
+    assert np.all(np.abs(found.parameters - body()) < 4 * found.standard_deviations)
+    assert np.all(identify_payload(chain, s).noise > 10 * found.noise)
 
 
 def test_a_parabola_through_the_least_errors():
@@ -373,7 +407,7 @@ def test_the_command(arm, tmp_path, capsys):
     assert result["gains_calibrated"]
     save_model(arm, tmp_path / "model.eqx")
     known = ["payload", "--model", str(tmp_path / "model.eqx"), "--gains", ",".join(map(str, GAINS)), "--cutoff", "20"]
-    assert main([*known, "--loaded", loaded, "--out", out, "--quiet"]) == 0
+    assert main([*known, "--loaded", loaded, "--own-friction", "--out", out, "--quiet"]) == 0
     assert json.loads((tmp_path / "payload.json").read_text())["mass"] == pytest.approx(2.0, rel=0.01)
     assert main([*known, *pair, "--tip", "hand"]) == 2 and "apply only to URDF" in capsys.readouterr().err
     assert main([*known, *pair, "--ignore-inertials"]) == 2 and "has identified inertias" in capsys.readouterr().err
@@ -418,13 +452,14 @@ def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
     """2.805 kg; gains from one third of both runs give the mass from another within 3 %, and with other unloaded runs."""
     chain, listed, read = ur10e
     pair = [read("unloaded_15harm50sec"), read("loaded_15harm50sec")]
-    plain = identify_payload(chain, *pair, friction=LINEAR)
+    usual = FrictionModel((Viscous(), Coulomb(width=0.02), Offset()))
+    plain = identify_payload(chain, pair[1], unloaded=pair[0], friction=usual)
     assert plain.mass == pytest.approx(3.06, abs=0.04)  # the gains listed are too large
     gains = calibrate_gains(chain, *pair, 2.805, gains=listed)
     assert gains.common == pytest.approx(0.91, abs=0.02) and gains.determined.all()
     for name in ("train_20sec_8harm", "train_30sec_12harm", "train_40sec_12harm"):
-        assert identify_payload(chain, read(name), pair[1], gains=gains).mass == pytest.approx(2.805, rel=0.02)
-    samples = [preprocess(log) for log in pair]
+        assert identify_payload(chain, pair[1], unloaded=read(name), gains=gains).mass == pytest.approx(2.805, rel=0.02)
+    samples = [preprocess(log, Filters(stride=1)) for log in pair]
 
     def part(s, k):
         moves = np.flatnonzero(np.abs(s.qd).max(axis=1) > 0.02)
@@ -437,7 +472,7 @@ def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
     for a in range(3):
         found = calibrate_gains(chain, *parts[a], 2.805, gains=listed)
         for b in {0, 1, 2} - {a}:
-            weighed = identify_payload(chain, *parts[b], gains=found)
+            weighed = identify_payload(chain, parts[b][1], unloaded=parts[b][0], gains=found)
             assert weighed.mass == pytest.approx(2.805, rel=0.03)
             assert weighed.mass == pytest.approx(2.805, abs=3 * weighed.standard_deviations[0])
 
@@ -473,17 +508,14 @@ def test_a_wrist_gain_is_told_by_the_given_model_and_no_clean_run_is_blamed(ur10
 
 
 def test_bodies_of_which_something_is_known():
-    pose = np.eye(4)
-    pose[:3, :3] = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
-    pose[:3, 3] = [0.1, -0.2, 0.3]
-    known, free = given_body(2.0, None, pose)
+    known, free = given_body(2.0, None)
     assert known.tolist() == [2.0] + [0.0] * 9 and free.shape == (10, 9) and not free[0].any()
-    known, free = given_body(2.0, [0.05, 0.06, -0.07], pose)
-    np.testing.assert_allclose(known[:4], [2, *2 * (pose @ [0.05, 0.06, -0.07, 1])[:3]], rtol=1e-14)
+    known, free = given_body(2.0, [0.05, 0.06, -0.07])
+    np.testing.assert_allclose(known[:4], [2, 0.1, 0.12, -0.14], rtol=1e-14)
     assert not known[4:].any() and free.shape == (10, 6) and np.array_equal(free[4:], np.eye(6)) and not free[:4].any()
     for com in ([0.1, 0.2], [0.1, 0.2, np.nan]):
         with pytest.raises(IdentificationError, match="three coordinates"):
-            given_body(2.0, com, pose)
+            given_body(2.0, com)
 
 
 def test_the_weighted_fit_in_numbers(arm, annotations_unchecked):
@@ -544,10 +576,9 @@ def test_gains_are_held_against_those_that_tell_them(monkeypatch, annotations_un
     chain = SimpleNamespace(n=4, nv=4, joint_names=names, topology=SimpleNamespace(coordinate_names=None))
     covariance = np.zeros((14, 14))
     covariance[10:, 10:] = np.diag([0.01, 0.008, 0.012, 0.09]) + 0.006 * (1 - np.eye(4))
-    found = {"gains": np.array([0.5, 0.0, 0.04, 0.6])}
-    for name, result in (("model_of", None), ("accumulate_runs", None), ("jackknife", covariance)):
-        monkeypatch.setattr(diagnostics, name, lambda *x, result=result, **named: result)
-    monkeypatch.setattr(diagnostics, "solve", lambda *x, **named: SimpleNamespace(**found))
+    found = {"gains": np.array([0.5, 0.0, 0.04, 0.6]), "covariance": covariance}
+    fitted = SimpleNamespace(fit=lambda *x: SimpleNamespace(**found))
+    monkeypatch.setattr(diagnostics, "LoadedRuns", SimpleNamespace(unloaded=lambda *x: fitted))
     (finding,) = diagnostics._gains(
         chain, [], np.ones(4)
     )  # 0.48 off, 4 deviations of about 0.08 and 0.1 are 0.31 and 0.4

@@ -1,6 +1,7 @@
 """`jaxdyn payload`: identify a payload from runs with and without it, or calibrate drive gains with a known payload."""
 
 import argparse
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from . import arguments
@@ -9,15 +10,16 @@ from .inputs import check_logs, filters_of, read_logs, use_float64, with_gravity
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..identification import DriveGains
+    from ..identification import DriveGains, TorqueModel
     from ..io import Log
     from ..model import Chain
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 
 If both --unloaded and --loaded runs are given, the payload is identified in a single fit to all runs. If only --loaded runs are
-given, it is identified relative to the model's inertials. --mass calibrates the drive gains with a payload of known mass. To
-identify another payload with these gains, pass the file written by --out to --calibrated."""
+given, it is identified relative to the model, best the model.eqx that `jaxdyn identify` wrote, with all of its friction. --mass
+calibrates the drive gains with a payload of known mass. To identify another payload with these gains, pass the file written by
+--out to --calibrated."""
 
 
 def add(commands: Any) -> None:
@@ -56,10 +58,8 @@ def add(commands: Any) -> None:
     option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
     option(
         "--own-friction",
-        metavar="TERMS",
-        default="",
-        help="friction terms to fit separately for each run (viscous,coulomb,load,offset), for example if the "
-        "temperature changed",
+        action="store_true",
+        help="fit the coefficients of friction separately for each run, for example if the temperature changed",
     )
     arguments.add_filters(option)
     option = command.add_argument_group("output").add_argument
@@ -78,11 +78,11 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         check_output_file(options.out)
     known = read_gains(options.calibrated) if options.calibrated else None
-    chain = _arm(options)
+    arm = _arm(options)
     with Progress(options.quiet) as progress:
-        unloaded, loaded = _logs(options, chain, progress)
+        unloaded, loaded = _logs(options, arm.chain, progress)
         with progress.stage("fitting"):
-            text, lines = _fitted(options, chain, unloaded, loaded, known)
+            text, lines = _fitted(options, arm, unloaded, loaded, known)
         if options.out:
             write_whole(options.out, text, OutputError)
     if not options.quiet:
@@ -92,14 +92,16 @@ def run(options: argparse.Namespace) -> int:
     return arguments.OK
 
 
-def _arm(options: argparse.Namespace) -> "Chain":
-    """The arm as a chain; terms of a model.eqx that a chain cannot represent are omitted, with a warning."""
-    from ..io import load, load_model
+def _arm(options: argparse.Namespace) -> "TorqueModel":
+    """The arm: the complete model of a model.eqx, or a model with the friction of another file."""
+    from ..identification import TorqueModel, load_torque_model
+    from ..io import load
 
     if options.model.endswith(".eqx"):
-        return with_gravity(load_model(options.model), options.gravity)
+        model = load_torque_model(options.model)
+        return dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
     parts = {"lock": dict(options.lock), "tip": options.tip, "ignore_inertials": options.ignore_inertials}
-    return load(options.model, gravity=options.gravity, **parts)
+    return TorqueModel(load(options.model, gravity=options.gravity, **parts))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -134,20 +136,21 @@ def _logs(options: argparse.Namespace, chain: "Chain", progress: Progress) -> tu
 
 
 def _fitted(
-    options: argparse.Namespace, chain: "Chain", unloaded: list["Log"], loaded: list["Log"], known: "DriveGains | None"
+    options: argparse.Namespace,
+    arm: "TorqueModel",
+    unloaded: list["Log"],
+    loaded: list["Log"],
+    known: "DriveGains | None",
 ) -> tuple[str, list[str]]:
     """The gains for a known mass, or the payload, as JSON text and as lines for the terminal."""
-    from ..identification.payload import calibrate_gains, identify_payload, identify_payload_on
+    from ..identification.payload import calibrate_gains, identify_payload
     from ..report.files import gains_json, gains_lines, payload_json, payload_lines
 
-    own = tuple(x.strip() for x in options.own_friction.split(",") if x.strip())
-    setting = {"frame": options.frame, "own_friction": own, "filters": filters_of(options, options.delay)}
+    filters = filters_of(options, options.delay)
+    setting = {"frame": options.frame, "own_friction": options.own_friction, "filters": filters}
     if options.mass is not None:
         setting |= {"com": options.com, "gains": options.gains}
-        gains = calibrate_gains(chain, unloaded, loaded, options.mass, **setting)
-        return gains_json(gains), gains_lines(gains, chain.joint_names)
-    if unloaded:
-        payload = identify_payload(chain, unloaded, loaded, gains=known, **setting)
-    else:
-        payload = identify_payload_on(chain, loaded, gains=known, **setting)
+        gains = calibrate_gains(arm, unloaded, loaded, options.mass, **setting)
+        return gains_json(gains), gains_lines(gains, arm.chain.joint_names)
+    payload = identify_payload(arm, loaded, unloaded=unloaded, gains=known, **setting)
     return payload_json(payload), payload_lines(payload)

@@ -155,7 +155,6 @@ from .payload import (
     Payload as Payload,
     calibrate_gains as calibrate_gains,
     identify_payload as identify_payload,
-    identify_payload_on as identify_payload_on,
     with_gains as with_gains,
 )
 from .pipeline import identify as identify

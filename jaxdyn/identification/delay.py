@@ -12,9 +12,10 @@ from ..io.logs import Log
 from ..model.chain import Chain, coordinate_names
 from .accumulate import accumulate_blocks
 from .base import BaseParameters, base_parameters
+from .columns import Columns
 from .factors import as_float64, below, equal_blocks, triangle_of
 from .filters import shifted_torques
-from .loaded_runs import FRICTION_TERMS, RIGID, friction_signals
+from .friction_model import usual_friction
 from .prediction import by_chunks, chunk_rows
 from .preprocessing import (
     LEAST_SAMPLES,
@@ -27,6 +28,7 @@ from .preprocessing import (
 BLOCKS = 20  # jackknife blocks per run
 SHIFTS = 10  # number of shifts tried on either side of zero
 LATEST = 0.2  # largest delay that is looked for unasked: that of slow networks and moving averages [s]
+RIGID = Columns(("armature",))
 LOAD_PASSES = 3  # each pass computes load-dependent friction from the loads estimated in the previous pass
 
 
@@ -143,7 +145,7 @@ def _fitted(
     with jax.enable_x64(True):
         model, base = as_float64(chain), base_parameters(chain, RIGID)
         own = np.zeros((chain.nv, base.matrix.shape[1]))  # separate parameters for each joint
-        width = base.size + len(FRICTION_TERMS)
+        width = base.size + usual_friction(chain).chosen(chain.nv).shape[1]
         for k in range(passes):
             factors = _factors(model, base, runs, own)
             total = triangle_of(below(factors))
@@ -180,7 +182,7 @@ def _factors(
     parts = []
     for s, shifted in runs:
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
-        friction = friction_signals(chain, FRICTION_TERMS, s.qd, np.abs(load))
+        friction = usual_friction(chain).blocks(s, load)
         signals = np.concatenate([friction, shifted[:, :, :-1]], axis=2)
         parts.append((s.q, s.qd, s.qdd, shifted[:, :, -1], None, signals))
     found = accumulate_blocks(RIGID, chain, parts, edges=[equal_blocks(len(s), BLOCKS) for s, _ in runs])

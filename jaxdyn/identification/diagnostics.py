@@ -29,9 +29,9 @@ from .base import (
     stacked,
 )
 from .columns import Columns, all_columns
-from .delay import LATEST, shown_delay
+from .delay import LATEST, RIGID, shown_delay
 from .factors import QRFactors, as_float64, check_identifiable
-from .loaded_runs import RIGID, accumulate_runs, jackknife, model_of, solve
+from .loaded_runs import LoadedRuns
 from .prediction import by_chunks, link_rows
 from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike, split
 from .result import Identification
@@ -726,16 +726,15 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
     n, names = chain.nv, coordinate_names(chain)
     if n < 2:
         return []
-    model = model_of(chain, chain.n - 1, ("viscous", "coulomb", "offset"), (), known_arm=False)
-    runs = [(dataclasses.replace(s, tau=s.tau * signs), False) for s in samples]
-    factors = accumulate_runs(model, runs, None)
-    nothing, none = np.zeros(10), np.zeros((10, 0))
-    ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # basis of the logarithms of gains, which sum to zero
-    solution = solve(factors, nothing, none, ties, spread=GAIN_SPREAD)
-    covariance = jackknife(factors, solution, nothing, none, ties, GAIN_SPREAD)[10:, 10:]
+    with jax.enable_x64(True):
+        ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # basis of the logarithms of gains, which sum to zero
+        found = LoadedRuns.unloaded(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples]).fit(
+            np.zeros(10), np.zeros((10, 0)), ties, GAIN_SPREAD
+        )
+    covariance = found.covariance[10:, 10:]
     variances = np.diag(covariance)
     sd = np.sqrt(np.maximum(variances[:, None] + variances[None, :] - 2 * covariance, 0))  # of log gain ratios
-    ratio = solution.gains[:, None] - solution.gains[None, :]
+    ratio = found.gains[:, None] - found.gains[None, :]
     told = (sd < TOLD) & ~np.eye(n, dtype=bool)
     out = []
     for j in range(n):

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ..errors import IdentificationError
-from ..model.chain import Chain, is_ordinary
+from ..model.chain import Chain, is_ordinary, leading_joints
 from .filters import low_pass
-from .friction_terms import FrictionTerm, Stribeck, TemperatureDependent, chain_terms
+from .friction_terms import FrictionTerm, LoadDependent, Stribeck, TemperatureDependent, chain_terms
 from .prediction import by_chunks
 from .preprocessing import Samples
 
@@ -256,6 +256,12 @@ def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k
         terms = (*terms, Stribeck(velocity=law.stribeck_velocity, width=law.coulomb_velocity))
         coefficients.append(law.stribeck)
     return FrictionModel(terms), jnp.asarray(np.stack([np.asarray(x) for x in coefficients], axis=1))
+
+
+def usual_friction(chain: Chain) -> FrictionModel:
+    """Viscous, Coulomb, constant and load-dependent friction with the chain's width of the smooth sign function."""
+    width = np.asarray(chain.friction.coulomb_velocity, float)[leading_joints(chain)]
+    return FrictionModel((*chain_terms(width), LoadDependent(width=width)))
 
 
 def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:

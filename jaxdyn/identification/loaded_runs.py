@@ -1,42 +1,51 @@
-"""Preparation of payload fits: the link that carries the payload, known parameters, and preprocessing of runs.
+"""Combined fit of runs with and without a payload: the regression behind payloads and drive gains.
 
-Combined fit of runs with and without a payload.
-
-All runs share the arm's parameters, the friction parameters and the payload's ten inertial parameters. The measured
+All runs share the arm's parameters, the coefficients of friction and the payload's ten inertial parameters. The measured
 torque of joint j is
 
-    tau_j = (Y_j pi + s Y_P,j p) / c_j + friction_j,      s = 1 in loaded runs, 0 in the others,
+    tau_j = (Y_j pi + s Y_P,j p) / c_j + F_j f,      s = 1 in loaded runs, 0 in the others,
 
-where pi are the arm's base parameters, p are the payload's parameters, and the gain c_j converts logged torques to
-newton metres. Y is the regressor of the arm, and Y_P contains the columns of the link that carries the payload.
-Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is assumed to be in tau, in which case
-weighted least squares gives the maximum-likelihood estimate of all parameters and gains."""
+where pi are the arm's base parameters, p are the payload's parameters in its frame, F contains the columns of a friction
+model, and the gain c_j converts logged torques to newton metres. Y is the regressor of the arm, and Y_P contains the
+columns of the link that carries the payload. All noise is assumed to be in tau, so `weighted_least_squares` gives the
+maximum-likelihood estimate. A gain is a further column, the derivative of the prediction with respect to its logarithm."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..errors import IdentificationError, ModelError
 from ..io.logs import Log, check_log
-from ..model.chain import Chain, coordinate_names, frame_index, leading_joints
-from ..spatial.inertia import transform_inertial_parameters
-from .accumulate import accumulate_blocks
-from .base import base_parameters, given_samples_torque, prior_parameters
-from .columns import Columns
-from .factors import as_float64, below, check_identifiable, equal_blocks, triangles_of
-from .prediction import filtered_along, predict
-from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike
+from ..model.chain import Chain, coordinate_names, frame_index
+from ..spatial.inertia import inertial_parameters_from_com, transform_inertial_parameters
+from .accumulate import accumulate_samples
+from .base import BaseParameters, base_parameters, stacked
+from .consistency import no_constraints
+from .consistent import ConsistentProblem, consistent_least_squares
+from .delay import RIGID
+from .factors import BLOCKS, BlockFactors, as_float64, check_identifiable, triangle_of, triangles_of
+from .fit import HOLDOUT
+from .friction_model import FrictionModel, usual_friction
+from .friction_terms import Coulomb, LoadDependent, LoadedSlip, MaxwellSlip
+from .least_squares import Estimate, weighted_least_squares, without_friction
+from .prediction import predict
+from .preprocessing import Filters, Samples, repeated_motion
+from .stretches import FullRun, prepared
+from .torque_model import TorqueModel
 
 Runs = Log | Samples | Sequence[Log | Samples]
+PASSES = 8  # maximum number of passes; load-dependent friction uses the load from the previous pass
+ROUNDS = 30  # maximum number of Gauss-Newton steps for the gains
+GAIN_SPREAD = 0.7  # prior standard deviation of a log gain, which corresponds to a factor of two (log 2 = 0.7)
+TOLERANCE = 1e-10  # relative singular value below which parameters are not determined separately
+PRIOR_WEIGHT = 1e-3  # weight of the stand-in body, which decides only what the runs do not determine
 
 
-def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
+def carrier(chain: Chain, frame: str | None) -> tuple[int, Float[np.ndarray, "4 4"]]:
     """Index of the link that carries a payload, and pose of the payload's frame in this link.
 
     Raises:
@@ -55,392 +64,375 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
     return link, np.eye(4) if index is None else np.asarray(chain.frame_poses[index], float)
 
 
-def given_body(
-    mass: float, com: Sequence[float] | np.ndarray | None, pose: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Vector `known` and matrix `free` in p = known + free @ z, for a known mass and, optionally, centre of mass."""
-    known = np.zeros(10)
-    known[0] = mass
-    if com is None:
-        return known, np.eye(10)[:, 1:]
-    centre = np.asarray(com, float)
-    if centre.shape != (3,) or not np.all(np.isfinite(centre)):
-        raise IdentificationError(f"the payload's centre of mass is {com}; specify three coordinates in metres")
-    known[1:4] = mass * (pose[:3, :3] @ centre + pose[:3, 3])
-    return known, np.eye(10)[:, 4:]
-
-
-def prepare_runs(
-    chain: Chain, unloaded: Runs, loaded: Runs, filters: Filters | None
-) -> tuple[list[tuple[Samples, bool]], list[str]]:
-    """Preprocess all runs with the same filters, flag them as loaded (True) or unloaded, and collect notes for the user.
-
-    Raises:
-        IdentificationError: a run has the wrong number of joints, or there is no loaded run.
-        LogError: a log looks as if it were in degrees (`check_log`).
-    """
-    groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
-    given = [(run, on) for on, group in enumerate(groups) for run in group]
-    for run, on in given:
-        if run.n != chain.nv:
-            name = run.source if isinstance(run, Log) else f"{'loaded' if on else 'unloaded'} run"
-            raise IdentificationError(
-                f"{name}: the run has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
-            )
-    if not groups[1]:
-        raise IdentificationError("there is no run with the payload; pass at least one")
-    given = [(check_log(run, chain, allow_still=True) if isinstance(run, Log) else run, on) for run, on in given]
-    runs, notes = [], []
-    for (run, on), samples in zip(given, preprocess_alike([run for run, _ in given], filters), strict=True):
-        runs.append((samples, bool(on)))
-        if isinstance(run, Log):
-            notes += [f"{run.source}: {note}" for note in dict.fromkeys(samples.notes)]
-    return runs, notes
-
-
 def transform_matrix(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10 10"]:
-    """Matrix T in p_a = T p_b, which transforms the ten inertial parameters from frame b to frame a.
-
-    `pose` is the pose of b in a. Call this function with x64 enabled.
-    """
-    return np.asarray(_transformed(jnp.asarray(pose), jnp.eye(10)))
-
-
-@jax.jit
-def _transformed(pose, parameters):
-    return jax.vmap(transform_inertial_parameters, in_axes=(None, 1), out_axes=1)(pose, parameters)
+    """Matrix T in p_a = T p_b, which transforms the ten inertial parameters from frame b, with this pose in a, to a."""
+    with jax.enable_x64(True):
+        columns = jax.vmap(transform_inertial_parameters, in_axes=(None, 1), out_axes=1)
+        return np.asarray(columns(jnp.asarray(pose), jnp.eye(10)))
 
 
-# -- loaded runs
-
-FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
-FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
-BLOCKS = 20  # number of jackknife blocks
-RIGID = Columns(("armature",))
-PASSES = 8  # maximum number of passes; load-dependent friction uses the load from the previous pass
-GAIN_SPREAD = 0.7  # prior standard deviation of a log gain, which corresponds to a factor of two (log 2 = 0.7)
-TOLERANCE = 1e-10  # relative singular value below which parameters are not determined separately
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """The model to fit: the arm, the link that carries the payload, and the friction terms.
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoadedRuns:
+    """Runs with and without a payload, prepared for fits; for use under `jax.enable_x64(True)`.
 
     Attributes:
-        chain: the arm, in double precision.
+        chain: the arm, in float64.
         link: index of the link that carries the payload.
-        arm: (p, a) matrix that maps the a fitted parameters to the arm's p parameters. The fitted parameters are the
-            base parameters or, for a known arm, one factor common to all of the chain's parameters.
-        known_arm: True if the arm's parameters are known to be those of the chain.
-        friction: friction terms fitted for every joint.
-        own: friction terms fitted separately for each run.
+        to_link: (10, 10) matrix that transforms the payload's parameters to the link's frame.
+        arm: (10 n + n, a) the arm's parameters as a map from the unknown ones; a = 0 if they are known.
+        friction: the friction model, whose coefficients are fitted.
+        by_run: True to fit the coefficients of friction separately for each run.
+        runs: the runs, at the log's rate and decimated.
+        loaded: True for each run with the payload.
+        given: known torques of each run: of the arm if it is known, of springs, motors and further columns.
+        scale: (n,) factors by which the logged torques are multiplied.
+        loads: torques of the known arm at the log's rate; zeros if it is unknown.
     """
 
     chain: Chain
     link: int
-    arm: np.ndarray
-    known_arm: bool
-    friction: tuple[FrictionTerm, ...]
-    own: tuple[FrictionTerm, ...]
+    to_link: Float[np.ndarray, "10 10"]
+    arm: Float[np.ndarray, "p a"]
+    friction: FrictionModel
+    by_run: bool
+    runs: tuple[FullRun, ...]
+    loaded: Bool[np.ndarray, " runs"]
+    given: tuple[Float[np.ndarray, "_ n"], ...]
+    scale: Float[np.ndarray, " n"]
+    loads: tuple[Float[np.ndarray, "_ n"], ...]
 
-    def load(self, samples: Samples, loaded: bool, solution: "Solution | None") -> np.ndarray:
-        """Magnitude of the transmitted torque, |Y pi + s Y_P p| (N, n).
+    @classmethod
+    def unloaded(cls, chain: Chain, samples: Sequence[Samples]) -> "LoadedRuns":
+        """Runs without any payload, with viscous, Coulomb and constant friction, for the ratios of gains."""
+        usual = usual_friction(chain)
+        friction = dataclasses.replace(usual, terms=usual.terms[:-1])
+        return loaded_runs(chain, samples, (), chain.link_names[-1], friction, False, None)[0]
 
-        Without a solution, this is the torque of the arm alone if the arm's parameters are known, and zero otherwise.
-        """
-        if solution is None and not self.known_arm:
-            return np.zeros_like(samples.q)
-        held = self.arm @ (np.ones(1) if solution is None else solution.arm)
-        if loaded and solution is not None:
-            held[10 * self.link : 10 * self.link + 10] += solution.payload
-        return np.abs(predict(RIGID, self.chain, held, samples.q, samples.qd, samples.qdd))
+    @property
+    def independence(self) -> float:
+        """Smallest fraction of effectively independent samples among the runs."""
+        return min(run.decimated.independence for run in self.runs)
 
+    @property
+    def payload(self) -> slice:
+        """Place of the payload among the columns."""
+        return slice(self.arm.shape[1], self.arm.shape[1] + 10)
 
-@dataclasses.dataclass(frozen=True)
-class Factors:
-    """Triangular factors of the columns [arm, payload, friction, torque], one per block and joint.
+    def accumulated(self, found: "LoadedFit | None") -> BlockFactors:
+        """Triangular factors of [arm, payload, friction, known torque, torque], with friction under the loads of a fit."""
+        data = []
+        for run, given, load, on in zip(self.runs, self.given, self.loads, self.loaded, strict=True):
+            s = run.samples
+            if self.friction.needs_load and found is not None:
+                held = self.arm @ found.values[: self.payload.start]
+                held[10 * self.link : 10 * self.link + 10] += on * self.to_link @ found.payload
+                load = load + predict(RIGID, self.chain, held, s.q, s.qd, s.qdd)
+            weights = self.friction.known(s)[run.kept].astype(float)
+            signals = np.concatenate([self.friction.signals(s, load)[run.kept], given[:, :, None]], axis=2)
+            data.append((run.decimated, run.decimated.tau * self.scale, weights, signals))
+        motion = repeated_motion([s for s, *_ in data])
+        groups = motion and [motion.groups(k, s.t, BLOCKS) for k, (s, *_) in enumerate(data)]
+        found_blocks = accumulate_samples(RIGID, self.chain, data, groups=groups)
+        r, p = found_blocks.r, len(self.arm)
+        of_run, body = found_blocks.runs[:, None, None, None], slice(10 * self.link, 10 * self.link + 10)
+        beside = [r[..., :p] @ self.arm, r[..., body] @ self.to_link * self.loaded[of_run]]
+        runs = range(len(self.runs)) if self.by_run else [of_run]
+        beside += [r[..., p:-2] * (of_run == run) for run in runs]
+        return _replaced(found_blocks, np.concatenate([*beside, r[..., -2:]], axis=3))
 
-    Attributes:
-        r: (blocks, n, w, w) factors with w columns.
-        counts: rows in each joint's factors.
-        arm: number of arm columns, which are followed by ten payload columns and the friction columns.
-        known_arm: True if the arm's only column is its torque computed from known parameters.
-        loaded: number of samples with the payload.
-    """
+    def fit(
+        self,
+        known: Float[np.ndarray, "10"],
+        free: Float[np.ndarray, "10 z"],
+        ties: Float[np.ndarray, "n k"],
+        spread: float = GAIN_SPREAD,
+    ) -> "LoadedFit":
+        """Fit all runs together, in repeated passes until the load in the friction terms has converged."""
+        found = None
+        for _ in range(PASSES if self.friction.needs_load else 1):
+            before, found = found, self.solve(self.accumulated(found), known, free, ties, spread)
+            if before is not None:
+                moved = np.abs(found.noise - before.noise).max() / max(found.noise.max(), 1e-300)
+                scale = np.abs(found.gains - before.gains).max()
+                if (moved < 1e-4 or found.noise.max() < 1e-9 * found.size) and scale < 1e-4:
+                    break
+        assert found is not None
+        return found
 
-    r: np.ndarray
-    counts: np.ndarray
-    arm: int
-    known_arm: bool
-    loaded: int
-
-    def total(self, without: int | None = None) -> np.ndarray:
-        """Factors (n, w, w) of all blocks, or of all blocks except `without`."""
-        return triangles_of(below(self.r if without is None else np.delete(self.r, without, axis=0)))
-
-    def payload_torques(self, payload: np.ndarray) -> np.ndarray:
-        """RMS torque of a payload over the loaded runs (n,) [N m or N]."""
-        torque = self.total()[:, :, self.arm : self.arm + 10] @ payload
-        return np.sqrt((torque**2).sum(1) / max(self.loaded, 1))
-
-
-@dataclasses.dataclass(frozen=True)
-class Solution:
-    """Result of a fit.
-
-    Attributes:
-        arm: (a,) the arm's base parameters.
-        payload: (10,) the payload's parameters in the link's frame.
-        gains: (n,) logarithms of the gain factors c.
-        noise: (n,) standard deviations of the residuals, in the units of the given torques.
-        covariance: (10 + n, 10 + n) covariance of payload parameters and log gains, assuming independent residuals.
-        determined: (10 + n,) True for payload parameters and gains that the runs determine.
-    """
-
-    arm: np.ndarray
-    payload: np.ndarray
-    gains: np.ndarray
-    noise: np.ndarray
-    covariance: np.ndarray
-    determined: np.ndarray
-
-
-def model_of(
-    chain: Chain, link: int, friction: Sequence[FrictionTerm], own: Sequence[FrictionTerm], known_arm: bool
-) -> Model:
-    """Create the model to fit. Call this function with x64 enabled.
-
-    Raises:
-        IdentificationError: a friction term is unknown, or is in `own` but not in `friction`.
-    """
-    for term in (*friction, *own):
-        if term not in FRICTION_TERMS:
-            raise IdentificationError(f"unknown friction term {term!r}; the terms are {', '.join(FRICTION_TERMS)}")
-    if lost := [term for term in own if term not in friction]:
-        raise IdentificationError(
-            f"friction term {lost[0]!r} is listed in own_friction but is not fitted; add it to friction"
-        )
-    ordered: tuple[FrictionTerm, ...] = tuple(term for term in FRICTION_TERMS if term in friction)
-    whole = as_float64(chain)
-    own_values = prior_parameters(whole, RIGID)
-    arm = own_values[:, None] if known_arm else np.eye(len(own_values))[:, base_parameters(chain, RIGID).kept]
-    return Model(whole, link, arm, known_arm, ordered, tuple(own))
-
-
-def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray, load: np.ndarray) -> np.ndarray:
-    """Columns of the friction terms (N, n, f), given the transmitted torques."""
-    sign = np.tanh(qd / np.asarray(chain.friction.coulomb_velocity)[leading_joints(chain)])
-    values = {"viscous": qd, "coulomb": sign, "load": load * sign, "offset": np.ones_like(qd)}
-    return np.stack([values[term] for term in terms], axis=2) if terms else np.zeros((*qd.shape, 0))
-
-
-def accumulate_runs(model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None) -> Factors:
-    """Accumulate all runs, each divided into the same number of blocks.
-
-    Load-dependent friction is computed from the transmitted torque of the previous solution.
-
-    Args:
-        runs: pairs of samples and a flag that is True if the payload was attached.
-    """
-    chain, terms = model.chain, model.friction
-    given = Columns(("armature", *(term for term in terms if term != "load")))
-    count = min(BLOCKS, *(len(samples) for samples, _ in runs))
-    parts, edges = [], []
-    for samples, loaded in runs:
-        q, qd, qdd = samples.q, samples.qd, samples.qdd
-        load = model.load(samples, loaded, previous) if "load" in terms else qd
-        signals = filtered_along(samples, functools.partial(friction_signals, chain, terms), qd, load)
-        parts.append((q, qd, qdd, samples.tau - given_samples_torque(chain, given, samples), None, signals))
-        edges.append(equal_blocks(len(samples), count))
-    found = accumulate_blocks(RIGID, chain, parts, edges=edges)
-    r, p, runs_of = found.r, len(model.arm), found.runs[:, None, None, None]
-    on = np.array([loaded for _, loaded in runs])[runs_of]
-    beside = [r[..., :p] @ model.arm, r[..., 10 * model.link : 10 * model.link + 10] * on]
-    for k, term in enumerate(terms):
-        column = r[..., p + k, None]
-        beside += [column * (runs_of == run) for run in range(len(runs))] if term in model.own else [column]
-    rows = np.concatenate([*beside, r[..., -1:]], axis=3)
-    together = np.stack([triangles_of(below(rows[k::count])) for k in range(count)])
-    samples_on = sum(len(samples) for samples, loaded in runs if loaded)
-    return Factors(together, found.counts.sum(0), model.arm.shape[1], model.known_arm, samples_on)
-
-
-def solve(
-    factors: Factors,
-    known: np.ndarray,
-    free: np.ndarray,
-    ties: np.ndarray,
-    start: Solution | None = None,
-    rounds: int = 30,
-    without: int | None = None,
-    scale: np.ndarray | None = None,
-    spread: float = GAIN_SPREAD,
-) -> Solution:
-    """Solve the weighted least-squares problem by the Gauss-Newton method.
-
-    Joints are weighted by the inverse of their noise. If all gains are known, the model is linear in the unknowns.
-
-    Args:
-        factors: factors of the runs.
-        known: (10,) known part of the payload's parameters, p = known + free @ z.
-        free: (10, z) directions of the unknown part, with unknowns z.
-        ties: (n, k) map from k unknowns to the log gains, or (n, 0) if the gains are known.
-        start: initial solution.
-        rounds: maximum number of iterations.
-        without: index of a block to exclude.
-        scale: (n,) factors by which the torques are multiplied.
-        spread: prior standard deviation of a log gain.
-
-    Raises:
-        IdentificationError: the number of rows does not exceed the number of parameters.
-    """
-    system = _System(factors, known, free, ties, without, scale)
-    body = system.fixed if start is None else np.concatenate([start.arm, start.payload])
-    gains, noise = (np.zeros(system.n), np.ones(system.n)) if start is None else (start.gains, start.noise)
-    turn = 0
-    while True:
-        moving = turn > 0 or start is not None  # in the first step, there is no rigid-body torque for gains to scale
-        u, s, vt, norms, b = system.decomposed(body if moving else None, gains, noise, spread)
-        alive = s > TOLERANCE * s[0]
-        step = vt[alive].T @ ((u[:, alive].T @ b) / s[alive]) / norms
-        change = ties @ np.clip(step[system.gains], -0.5, 0.5)
-        body, gains = system.fixed + system.reach @ step[: system.bodies], gains + change
-        before, noise = noise, system.noise(step, body, gains)
-        settled = np.abs(noise - before).max() < 1e-6 * noise.max() and np.abs(change).max(initial=0) < 1e-6
-        turn += 1
-        if (settled and turn > 2) or turn >= rounds:
-            break
-    inverse = vt[alive].T / s[alive] / norms[:, None]
-    null = np.abs(vt[~alive].T).max(axis=1, initial=0) > 1e-4
-    outer = np.zeros((10 + system.n, system.size))
-    outer[:10, system.payload], outer[10:, system.gains] = free, ties
-    return Solution(
-        arm=body[: system.arm],
-        payload=body[system.arm :],
-        gains=gains,
-        noise=noise,
-        covariance=outer @ (inverse @ inverse.T) @ outer.T,
-        determined=~((np.abs(outer) > 0) @ null),
-    )
-
-
-class _System:
-    """The factors of all joints as one least-squares problem, with the unknowns [arm, payload, friction by joint, gains]."""
-
-    def __init__(self, factors: Factors, known, free, ties, without: int | None, scale: np.ndarray | None):
-        self.r, self.arm, self.ties = factors.total(without), factors.arm, ties
-        blocks = len(factors.r)
-        self.counts = factors.counts if without is None else factors.counts * (blocks - 1) / blocks
-        if scale is not None:
-            self.r[:, :, -1] *= scale[:, None]
-        self.n, self.width = self.r.shape[0], self.r.shape[2]
-        self.own = self.width - 1 - self.arm - 10  # number of friction columns per joint
-        unknown = 0 if factors.known_arm else self.arm
-        self.bodies = unknown + free.shape[1]
-        frictions = self.bodies + self.n * self.own
-        self.size = frictions + ties.shape[1]
-        self.payload, self.gains = slice(unknown, self.bodies), slice(frictions, self.size)
-        if self.counts.sum() <= self.size:
-            raise IdentificationError(
-                f"{int(self.counts.sum())} rows of samples cannot determine {self.size} parameters; log a longer run or "
-                "decimate less"
-            )
-        self.reach = np.zeros((self.arm + 10, self.bodies))  # map from the unknowns to (arm, payload)
-        self.reach[: self.arm, :unknown] = np.eye(self.arm)[:, :unknown]
-        self.reach[self.arm :, unknown:] = free
-        self.fixed = np.concatenate([np.full(self.arm, float(factors.known_arm)), known])
-
-    def friction(self, j: int) -> slice:
-        """Indices of joint j's friction among the unknowns."""
-        return slice(self.bodies + j * self.own, self.bodies + (j + 1) * self.own)
-
-    def rigid(self, j: int, gains: np.ndarray) -> np.ndarray:
-        """Columns of arm and payload in the rows of joint j, in the units of its torque."""
-        return np.exp(-gains[j]) * self.r[j, :, : self.arm + 10]
-
-    def decomposed(self, body: np.ndarray | None, gains: np.ndarray, noise: np.ndarray, spread: float):
-        """SVD of the rows, which are linearised about a solution and scaled to columns of unit norm.
-
-        Also returns the column norms and the right-hand side.
+    def solve(
+        self,
+        blocks: BlockFactors,
+        known: Float[np.ndarray, "10"],
+        free: Float[np.ndarray, "10 z"],
+        ties: Float[np.ndarray, "n k"],
+        spread: float = GAIN_SPREAD,
+    ) -> "LoadedFit":
+        """Solve the regression by weighted least squares, with Gauss-Newton steps if gains are unknown.
 
         Args:
-            body: parameters of arm and payload at which the derivatives with respect to the gains are computed; None if
-                not yet known.
+            blocks: factors from `accumulated`.
+            known: known part of the payload's parameters, p = known + free @ z.
+            free: directions of the unknown part, with unknowns z.
+            ties: map from k unknowns to the logarithms of the gains; k = 0 if the gains are known.
+            spread: prior standard deviation of a log gain, which keeps those that the runs do not determine.
+
+        Raises:
+            IdentificationError: there are too few samples.
         """
-        weights = 1 / np.maximum(noise, 1e-12 * noise.max() or 1.0)
-        a = np.zeros((self.n, self.width, self.size))
-        b = self.r[:, :, -1].copy()
-        for j in range(self.n):
-            rigid = self.rigid(j, gains)
-            a[j, :, : self.bodies] = rigid @ self.reach
-            a[j, :, self.friction(j)] = self.r[j, :, self.arm + 10 : -1]
-            if body is not None:
-                a[j, :, self.gains] = -(rigid @ body)[:, None] * self.ties[j]
-            b[j] -= rigid @ self.fixed
-        a, b = (a * weights[:, None, None]).reshape(-1, self.size), (b * weights[:, None]).reshape(-1)
-        if body is not None:  # the prior keeps undetermined gains at their given values
-            hold = np.zeros((self.n, self.size))
-            hold[:, self.gains] = self.ties / spread
-            a, b = np.concatenate([a, hold]), np.concatenate([b, -gains / spread])
-        norms = np.linalg.norm(a, axis=0)
-        norms[norms == 0] = 1.0
-        return *np.linalg.svd(a / norms, full_matrices=False), norms, b
-
-    def noise(self, step: np.ndarray, body: np.ndarray, gains: np.ndarray) -> np.ndarray:
-        """Standard deviation of the residual torques of a solution (n,)."""
-        residual = np.empty((self.n, self.width))
-        for j in range(self.n):
-            friction = self.r[j, :, self.arm + 10 : -1] @ step[self.friction(j)]
-            residual[j] = self.r[j, :, -1] - self.rigid(j, gains) @ body - friction
-        return np.sqrt((residual**2).sum(1) / np.maximum(self.counts * (1 - self.size / self.counts.sum()), 1))
-
-
-def fit_runs(
-    model: Model,
-    runs: Sequence[tuple[Samples, bool]],
-    known: np.ndarray,
-    free: np.ndarray,
-    ties: np.ndarray,
-) -> tuple[Solution, Factors]:
-    """Fit all runs together, in repeated passes over the data until the load in the friction terms has converged."""
-    solution = None
-    size = max(float(np.abs(samples.tau).max()) for samples, _ in runs)
-    for turn in range(PASSES):
-        factors = accumulate_runs(model, runs, solution)
-        before, solution = (
-            solution,
-            solve(factors, known, free, ties, None if turn < 2 else solution),
-        )
-        if "load" not in model.friction:
-            break
-        if before is not None:
-            moved = np.abs(solution.noise - before.noise).max()
-            if moved < 1e-4 * solution.noise.max() + 1e-9 * size and np.abs(solution.gains - before.gains).max() < 1e-4:
+        (n, k), at, turn = ties.shape, self.payload, 0
+        gains, body, z = np.zeros(n), np.zeros(at.stop), slice(at.start, at.start + free.shape[1])
+        while True:
+            rigid = np.exp(-gains)[:, None, None] * blocks.r[..., : at.stop]
+            moving = -(rigid @ body)[..., None] * ties[:, None, :]  # derivative with respect to the unknown log gains
+            tau = blocks.r[..., -1] - blocks.r[..., -2] - rigid[..., at] @ known - (rigid @ body) * gains[:, None]
+            beside = blocks.r[..., at.stop : -2], moving, tau[..., None]
+            rows = np.concatenate([rigid[..., : at.start], rigid[..., at] @ free, *beside], axis=3)
+            prior = np.zeros((n, rows.shape[3]))
+            prior[:, -1 - k : -1] = ties / spread
+            values, covariance, determined, estimate = _independent(
+                _replaced(blocks, rows), self.independence, prior if k and turn else None
+            )
+            body = np.concatenate([values[: at.start], known + free @ values[z]])
+            change = (
+                ties @ values[len(values) - k :] - gains if turn else np.zeros(n)
+            )  # at first, there is no torque to scale
+            gains, turn = gains + np.clip(change, -0.5, 0.5), turn + 1
+            if not k or (turn > 2 and np.abs(change).max() < 1e-6) or turn == ROUNDS:
                 break
-    assert solution is not None
-    return solution, factors
+        outer = np.zeros((10 + n, len(values)))
+        outer[:10, z], outer[10:, len(values) - k :] = free, ties
+        return LoadedFit(
+            values=np.concatenate([body, values[z.stop : len(values) - k], [1.0]]),
+            payload=body[at],
+            gains=gains,
+            covariance=outer @ covariance @ outer.T,
+            determined=~((np.abs(outer) > 0) @ ~determined),
+            noise=estimate.noise,
+            estimate=estimate,
+            blocks=blocks,
+        )
+
+    def held_out(self, found: "LoadedFit") -> Float[np.ndarray, " n"] | None:
+        """RMS errors of the torques in the last 30 % of the loaded runs, predicted by a fit to the rest; None if impossible.
+
+        If the runs repeat a motion, the last 30 % of the motion is held out from all of them.
+        """
+        blocks = found.blocks
+        own = blocks.runs if blocks.groups is None else np.zeros_like(blocks.runs)
+        order = (
+            blocks.order_of_groups
+            if blocks.groups is not None
+            else np.array([(own[:k] == own[k]).sum() for k in range(len(own))])
+        )
+        many = np.array([order[own == k].max() + 1 for k in own])
+        late = order >= np.round((1 - HOLDOUT) * many)
+        chosen = late & self.loaded[blocks.runs]
+        if late.all() or not chosen.any():
+            return None
+        try:
+            n = blocks.r.shape[1]
+            early = self.solve(blocks.of(~late), np.zeros(10), np.eye(10), np.zeros((n, 0)))
+        except IdentificationError:
+            return None
+        return blocks.of(chosen).total.joint_rms(np.arange(len(early.values)), early.values)
+
+    def slopes(self, found: "LoadedFit") -> Float[np.ndarray, "10 n"]:
+        """Derivatives of the payload's parameters with respect to the logarithms of factors of the joints' torques."""
+        whole, n = found.blocks.by_run, found.blocks.r.shape[1]
+        rows = whole.r / np.maximum(found.run_noise, 1e-300)[:, None, None]
+        of_joint = np.tile(np.eye(n), (len(rows) // n, 1))
+        right = (rows[:, :, -1:] * of_joint[:, None, :]).reshape(-1, n)
+        left = rows[:, :, :-2].reshape(len(right), -1)
+        norms = np.maximum(np.linalg.norm(left, axis=0), 1e-300)
+        return (np.linalg.lstsq(left / norms, right, rcond=TOLERANCE)[0] / norms[:, None])[self.payload]
+
+    def payload_torque(self, found: "LoadedFit") -> Float[np.ndarray, " n"]:
+        """RMS torque of the payload over the loaded runs [N m or N]."""
+        of_loaded = found.blocks.of(self.loaded[found.blocks.runs]).total
+        torque = of_loaded.r[:, :, self.payload] @ found.payload
+        return np.sqrt((torque**2).sum(1) / np.maximum(of_loaded.counts, 1))
+
+    def consistent_body(self, found: "LoadedFit") -> Float[np.ndarray, "10"]:
+        """The payload's parameters under the constraint of physical consistency, with all others fitted freely beside it.
+
+        The rows, weighted as in the fit, are reduced to those that depend on the payload. Parameters that the runs do not
+        determine are those of a homogeneous sphere.
+        """
+        whole, at = found.blocks.by_run, self.payload
+        floor = 1e-4 * np.sqrt((whole.r[:, :, -1] ** 2).sum(1) / np.maximum(whole.counts, 1))
+        r = stacked(whole, np.sqrt(self.independence) / np.maximum(found.run_noise, np.maximum(floor, 1e-300)))
+        r[:, -1] -= r[:, -2]
+        others = r[:, [*range(at.start), *range(at.stop, r.shape[1] - 2)]]
+        u, s, _ = np.linalg.svd(others / np.maximum(np.linalg.norm(others, axis=0), 1e-300), full_matrices=False)
+        u = u[:, s > TOLERANCE * s[0]]
+        rows = r[:, [*range(at.start, at.stop), -1]]
+        rows = triangle_of(rows - u @ (u.T @ rows))
+        mass = max(abs(float(found.payload[0])), 1e-3)
+        sphere = inertial_parameters_from_com(jnp.asarray(mass), jnp.zeros(3), 0.4 * mass * 0.1**2 * jnp.eye(3))
+        problem = ConsistentProblem(
+            matrix=rows[:10, :10],
+            values=rows[:10, 10],
+            floor=0.5 * float(rows[10, 10] ** 2) if len(rows) > 10 else 0.0,
+            prior=np.asarray(sphere, float),
+            start=np.asarray(sphere, float),
+            links=1,
+            positive=np.zeros(10, bool),
+            constraints=no_constraints(10),
+            weight=PRIOR_WEIGHT,
+        )
+        return consistent_least_squares(problem, _all_of(10)).parameters
 
 
-def jackknife(
-    factors: Factors,
-    solution: Solution,
-    known: np.ndarray,
-    free: np.ndarray,
-    ties: np.ndarray,
-    spread: float = GAIN_SPREAD,
-) -> np.ndarray:
-    """Covariance of payload and log gains (10 + n, 10 + n), from a jackknife over blocks of the runs.
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoadedFit:
+    """Result of a combined fit.
 
-    Each jackknife fit leaves out one block of every run. The variances therefore account for residuals that are
-    correlated by filters and model errors. The correlation coefficients are those for independent residuals, because
-    there are too few blocks to estimate them.
+    Attributes:
+        values: factors of all columns: arm, payload, friction, and 1 for the known torque.
+        payload: (10,) the payload's parameters in its frame.
+        gains: (n,) logarithms of the gain factors c.
+        covariance: (10 + n, 10 + n) covariance of payload parameters and log gains, from the jackknife of the fit.
+        determined: (10 + n,) True for payload parameters and gains that the runs determine.
+        noise: (n,) standard deviations of the residuals, in the units of the given torques.
+        estimate: the weighted least-squares estimate.
+        blocks: the factors that were fitted.
     """
-    values = []
-    rounds = 4 if ties.size else 1  # with fixed gains and the weights of the full fit, the problem is linear
-    for block in range(len(factors.r)):
-        part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
-        values.append(np.concatenate([part.payload, part.gains]))
-    plain = np.sqrt(np.diag(solution.covariance))
-    sd = np.maximum(left_out_deviations(np.array(values)), plain)
-    ratio = np.where(plain > 0, sd / np.where(plain > 0, plain, 1.0), 0.0)
-    return solution.covariance * ratio[:, None] * ratio[None, :]
+
+    values: Float[np.ndarray, " u"]
+    payload: Float[np.ndarray, "10"]
+    gains: Float[np.ndarray, " n"]
+    covariance: Float[np.ndarray, "m m"]
+    determined: Bool[np.ndarray, " m"]
+    noise: Float[np.ndarray, " n"]
+    estimate: Estimate
+    blocks: BlockFactors
+
+    @property
+    def run_noise(self) -> Float[np.ndarray, " m"]:
+        """Standard deviations of the residuals of each run and joint, in the order of `BlockFactors.by_run`."""
+        own = self.noise if self.estimate.run_noise is None else self.estimate.run_noise
+        return np.broadcast_to(own, (len(np.unique(self.blocks.runs)), len(self.noise))).reshape(-1)
+
+    @property
+    def size(self) -> float:
+        """RMS torque of all rows [N m or N]."""
+        whole = self.blocks.total
+        return float(np.sqrt((whole.r[:, :, -1] ** 2).sum() / max(whole.counts.sum(), 1)))
+
+
+def loaded_runs(
+    arm: Chain | TorqueModel,
+    unloaded: Runs,
+    loaded: Runs,
+    frame: str | None,
+    friction: FrictionModel | None,
+    by_run: bool,
+    filters: Filters | None,
+    *,
+    known: bool = False,
+    gains: Float[np.ndarray, " n"] | None = None,
+) -> tuple[LoadedRuns, list[str]]:
+    """Preprocess all runs with the same filters, and collect notes for the user; call under `jax.enable_x64(True)`.
+
+    Args:
+        known: True if the parameters of the arm are those of the model.
+        gains: factors by which the logged torques are multiplied.
+
+    Raises:
+        IdentificationError: a run has the wrong number of joints, or there are no runs.
+        LogError: a log looks as if it were in degrees (`check_log`).
+    """
+    model = arm if isinstance(arm, TorqueModel) else TorqueModel(arm)
+    chain = model.chain
+    link, pose = carrier(chain, frame)
+    filters = filters or Filters()
+    if filters.delay is None and model.delay is not None:
+        filters = filters.but(delay=np.asarray(model.delay, float))
+    groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
+    given = [run for group in groups for run in group]
+    for k, run in enumerate(given):
+        if run.n != chain.nv:
+            name = run.source if isinstance(run, Log) else f"{'unloaded' if k < len(groups[0]) else 'loaded'} run"
+            raise IdentificationError(
+                f"{name}: the run has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
+            )
+    given = [check_log(run, chain, allow_still=True) if isinstance(run, Log) else run for run in given]
+    runs = prepared(given, filters, True)
+    logs = (run for run, log in zip(runs, given, strict=True) if isinstance(log, Log))
+    notes = [f"{run.decimated.source}: {note}" for run in logs for note in dict.fromkeys(run.decimated.notes)]
+    if friction is None:
+        friction = usual_friction(chain) if model.friction is None else _with_load(model.friction, chain.nv)
+    rate, cutoff = runs[0].samples.rate, runs[0].samples.torque_cutoff
+    friction = dataclasses.replace(friction, cutoff=cutoff if cutoff < rate / 2 else None)
+    rest = dataclasses.replace(model, chain=without_friction(chain), friction=None, coefficients=None)
+    if not known:  # only springs, motors and further columns
+        none = dataclasses.replace(rest.chain, inertia=0 * chain.inertia, armature=0 * chain.armature)
+        rest = dataclasses.replace(rest, chain=none)
+    whole = as_float64(chain)
+    torques = tuple(rest.predict(run.samples, run.kept, filtered=cutoff < rate / 2) for run in runs)
+    parts = LoadedRuns(
+        chain=whole,
+        link=link,
+        to_link=transform_matrix(pose),
+        arm=np.eye(10 * chain.n + chain.n)[:, [] if known else base_parameters(chain, RIGID).kept],
+        friction=friction,
+        by_run=by_run,
+        runs=tuple(runs),
+        loaded=np.arange(len(runs)) >= len(groups[0]),
+        given=torques,
+        scale=np.ones(chain.nv) if gains is None else np.asarray(gains, float),
+        loads=tuple(
+            rest.predict(run.samples, filtered=False) if known else np.zeros_like(run.samples.qd) for run in runs
+        ),
+    )
+    return parts, notes
+
+
+def _with_load(friction: FrictionModel, n: int) -> FrictionModel:
+    """A friction model in which the weight of a payload increases the friction of all joints.
+
+    A joint without such a term gets one with the width of its Coulomb friction or of its first slip.
+    """
+    of = lambda term: set(term.joints or range(1, n + 1))
+    missing, terms = set(range(1, n + 1)).difference(*(of(term) for term in friction.terms if term.needs_load)), []
+    for kind, loaded in ((MaxwellSlip, LoadedSlip), (Coulomb, LoadDependent)):
+        for term in friction.terms:
+            if isinstance(term, kind) and (joints := of(term) & missing):
+                terms.append(loaded(width=term.width, joints=tuple(sorted(joints))))
+                missing -= joints
+    if missing:
+        terms.append(LoadDependent(joints=tuple(sorted(missing))))
+    return dataclasses.replace(friction, terms=(*friction.terms, *terms))
+
+
+def _independent(
+    blocks: BlockFactors, independence: float, prior: Float[np.ndarray, "k w"] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Estimate]:
+    """Values, covariance and mask of determined unknowns of factors with columns of any rank, and the estimate."""
+    r = stacked(blocks.total)
+    r = (r if prior is None else np.concatenate([r, prior]))[:, :-1]
+    norms = np.linalg.norm(r, axis=0)
+    norms[norms == 0] = 1.0
+    _, s, vt = np.linalg.svd(r / norms, full_matrices=len(r) < r.shape[1])
+    alive = np.arange(len(vt)) < (s > TOLERANCE * s[0]).sum()
+    back = vt[alive].T / norms[:, None]
+    reduce = lambda rows: np.concatenate([rows[..., :-1] @ back, rows[..., -1:]], axis=-1)
+    estimate = weighted_least_squares(
+        _replaced(blocks, reduce(blocks.r)),
+        _all_of(int(alive.sum())),
+        independence,
+        known=None if prior is None else reduce(prior),
+    )
+    determined = np.abs(vt[~alive]).max(axis=0, initial=0) < 1e-4
+    return back @ estimate.values, back @ estimate.covariance @ back.T, determined, estimate
+
+
+def _replaced(blocks: BlockFactors, rows: Float[np.ndarray, "k n m w"]) -> BlockFactors:
+    """The blocks with other columns, brought to triangular form."""
+    return dataclasses.replace(blocks, r=np.stack([triangles_of(block) for block in rows]))
+
+
+def _all_of(size: int) -> BaseParameters:
+    """A basis that contains every column."""
+    names = tuple(f"x{k + 1}" for k in range(size))
+    return BaseParameters(np.arange(size), np.eye(size), names, (), (), names)

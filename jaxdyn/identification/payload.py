@@ -1,8 +1,7 @@
-"""Calibration of drive gains with a payload of known mass.
+"""Payloads: their inertial parameters, from runs with and without them or from loaded runs of a known arm, and the gains
+of drives, from a payload of known mass.
 
-Motion alone determines only the ratios of the gains; the known mass determines their scale.
-
-Identification of a payload's inertial parameters, from runs with and without it or from loaded runs of a known arm."""
+Motion alone determines only the ratios of the gains; the known mass determines their scale."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import optimize
 
 from .._summary import Summary, lines
 from ..errors import IdentificationError
@@ -19,23 +17,10 @@ from ..io.logs import Log
 from ..model.chain import Chain
 from ..spatial.inertia import pseudo_inertia
 from .columns import INERTIAL_NAMES
-from .consistency import LINEAR
-from .loaded_runs import (
-    FRICTION_TERMS,
-    Factors,
-    FrictionTerm,
-    Runs,
-    Solution,
-    carrier,
-    fit_runs,
-    given_body,
-    jackknife,
-    model_of,
-    prepare_runs,
-    solve,
-    transform_matrix,
-)
+from .friction_model import FrictionModel
+from .loaded_runs import Runs, loaded_runs
 from .preprocessing import Filters, Samples
+from .torque_model import TorqueModel
 
 LARGEST_DEVIATION = 0.1  # gains with a larger relative standard deviation count as undetermined
 
@@ -53,8 +38,7 @@ class DriveGains:
             of the determined factors.
         common: factor from a separate fit in which all joints share one factor.
         common_deviation: standard deviation of `common`.
-        payload: (10,) parameters of the payload, with the known mass, in the frame of the link that carries it
-            [kg, kg m, kg m^2].
+        payload: (10,) parameters of the payload, with the known mass, in the frame that carries it [kg, kg m, kg m^2].
         payload_torque: RMS torque of the payload on each joint [N m or N].
         noise: standard deviation of each joint's residual torque [N m or N].
         notes: remarks for the user.
@@ -78,7 +62,7 @@ class DriveGains:
 
 
 def calibrate_gains(
-    chain: Chain,
+    arm: Chain | TorqueModel,
     unloaded: Runs,
     loaded: Runs,
     mass: float,
@@ -86,8 +70,8 @@ def calibrate_gains(
     com: Sequence[float] | Float[np.ndarray, "3"] | None = None,
     frame: str | None = None,
     gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
-    friction: Sequence[FrictionTerm] = FRICTION_TERMS,
-    own_friction: Sequence[FrictionTerm] = (),
+    friction: FrictionModel | None = None,
+    own_friction: bool = False,
     filters: Filters | None = None,
 ) -> DriveGains:
     """Calibrate the gains of all drives from runs with and without a payload of known mass.
@@ -105,11 +89,11 @@ def calibrate_gains(
     payload determines their scale. If the runs do not determine a gain to within 10 %, its factor is the geometric mean
     of the determined factors. This preserves the nominal ratio of this gain to the others.
 
-    Standard deviations come from a jackknife over twenty blocks. They do not include errors caused by a wrong mass, an
-    inadequate friction model, or parts of the payload that were not weighed, such as a flange and its screws.
+    Standard deviations come from the jackknife of `weighted_least_squares`. They do not include errors caused by a wrong
+    mass, an inadequate friction model, or parts of the payload that were not weighed, such as a flange and its screws.
 
     Args:
-        chain: the arm; only its kinematics and gravity are used.
+        arm: the arm; only its kinematics, gravity, springs and the form of its friction are used.
         unloaded: one or more runs without the payload. The logged torques are either currents, or currents
             multiplied by nominal gains.
         loaded: one or more runs with the payload; their motion may differ from that of the unloaded runs.
@@ -117,10 +101,8 @@ def calibrate_gains(
         com: the payload's centre of mass in `frame`, if known [m].
         frame: link or frame that carries the payload; by default the tip.
         gains: nominal gains by which the logged currents were multiplied, one per joint [N m/A or N/A]; by default 1.
-        friction: friction terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted
-            torque.
-        own_friction: terms in `friction` that are fitted separately for each run, for example because the temperature
-            changed between runs.
+        friction: friction model whose coefficients are fitted, as in `identify_payload`.
+        own_friction: as in `identify_payload`.
         filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
@@ -132,18 +114,17 @@ def calibrate_gains(
     """
     if not mass > 0:
         raise IdentificationError(f"the payload's mass is {mass:g} kg; it must be positive")
-    n = chain.n
+    chain = arm.chain if isinstance(arm, TorqueModel) else arm
+    n = chain.nv
     listed = np.ones(n) if gains is None else np.asarray(gains, float)
     if listed.shape != (n,):
         raise IdentificationError(f"there are {listed.size} gains for {n} joints; specify one per joint")
     with jax.enable_x64(True):
-        link, pose = carrier(chain, frame)
-        runs, notes = prepare_runs(chain, unloaded, loaded, filters)
-        known, free = given_body(mass, com, pose)
-        model = model_of(chain, link, friction, own_friction, known_arm=False)
+        runs, notes = loaded_runs(arm, unloaded, loaded, frame, friction, own_friction, filters)
+        known, free = given_body(mass, com)
         together = np.ones((n, 1))
-        one, factors = fit_runs(model, runs, known, free, together)
-        shared = np.sqrt(jackknife(factors, one, known, free, together)[10, 10])
+        one = runs.fit(known, free, together)
+        shared = float(np.sqrt(one.covariance[10, 10]))
         if not one.determined[10] or not shared < 0.5:
             raise IdentificationError(
                 "the payload's torque is too small, relative to the noise, to determine any gain: the common factor has a "
@@ -154,16 +135,14 @@ def calibrate_gains(
             ties = np.eye(n)[:, determined] if determined.any() else together
             if determined.any() and not determined.all():
                 ties[~determined] = 1 / determined.sum()
-            solution, factors = fit_runs(model, runs, known, free, ties)
-            covariance = jackknife(factors, solution, known, free, ties)
-            sd = np.sqrt(np.diag(covariance)[10:])
-            sd = np.where(solution.determined[10:], sd, np.inf)
+            found = runs.fit(known, free, ties)
+            sd = np.where(found.determined[10:], np.sqrt(np.diag(found.covariance)[10:]), np.inf)
             worst = int(np.argmax(np.where(determined, sd, -1.0)))
             if not determined.any() or sd[worst] <= LARGEST_DEVIATION:
                 break
             determined[worst] = False
-    torque = factors.payload_torques(solution.payload)
-    scale = np.exp(solution.gains)
+        torque = runs.payload_torque(found)
+    scale = np.exp(found.gains)
     for j in np.flatnonzero(~determined):
         notes.append(
             f"{chain.joint_names[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
@@ -171,16 +150,31 @@ def calibrate_gains(
         )
     return DriveGains(
         factors=scale,
-        covariance=covariance[10:, 10:],
+        covariance=found.covariance[10:, 10:],
         gains=scale * listed,
         determined=determined,
         common=float(np.exp(one.gains[0])),
         common_deviation=float(np.exp(one.gains[0]) * shared),
-        payload=solution.payload,
+        payload=found.payload,
         payload_torque=torque,
-        noise=solution.noise * scale,
+        noise=found.noise * scale,
         notes=tuple(notes),
     )
+
+
+def given_body(
+    mass: float, com: Sequence[float] | Float[np.ndarray, "3"] | None
+) -> tuple[Float[np.ndarray, "10"], Float[np.ndarray, "10 z"]]:
+    """Vector `known` and matrix `free` in p = known + free @ z, for a known mass and, optionally, centre of mass."""
+    known = np.zeros(10)
+    known[0] = mass
+    if com is None:
+        return known, np.eye(10)[:, 1:]
+    centre = np.asarray(com, float)
+    if centre.shape != (3,) or not np.all(np.isfinite(centre)):
+        raise IdentificationError(f"the payload's centre of mass is {com}; specify three coordinates in metres")
+    known[1:4] = mass * centre
+    return known, np.eye(10)[:, 4:]
 
 
 def with_gains(log: Log, gains: DriveGains) -> Log:
@@ -205,8 +199,6 @@ def with_gains(log: Log, gains: DriveGains) -> Log:
 
 # -- payload
 
-THINNEST = 1e-4  # smallest radius of gyration of the nearest consistent body [m]
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Payload(Summary):
@@ -219,12 +211,14 @@ class Payload(Summary):
         covariance: covariance of the parameters, including the uncertainty of gains passed as `DriveGains`.
         determined: True for parameters that the runs determine. The others are NaN in `parameters` and in all
             quantities derived from them.
-        body: the physically consistent parameters closest to `parameters` in the metric of the covariance, with
-            undetermined parameters as small as possible. It equals `parameters` if they are all determined and
+        body: the physically consistent parameters that fit the runs best, with the arm and friction fitted beside them;
+            where the runs determine nothing, those of a sphere. It equals `parameters` if they are all determined and
             consistent.
         consistent: True if `parameters` are physically consistent.
         payload_torque: RMS torque of the payload on each joint [N m or N].
         noise: standard deviation of each joint's residual torque [N m or N].
+        held_out: RMS error of each joint's torque in the last 30 % of the loaded runs, predicted by a fit to the rest
+            [N m or N]; None if the rest does not determine the parameters.
         notes: remarks for the user.
         calibrated: True if gains from `calibrate_gains` were used. Otherwise the torque scale is assumed to be exact,
             and its error is not included in the standard deviations; a scale error of 1 % shifts the mass by 1 %.
@@ -238,6 +232,7 @@ class Payload(Summary):
     consistent: bool
     payload_torque: Float[np.ndarray, " n"]
     noise: Float[np.ndarray, " n"]
+    held_out: Float[np.ndarray, " n"] | None
     notes: tuple[str, ...]
     calibrated: bool = False
 
@@ -299,140 +294,100 @@ class Payload(Summary):
 
 
 def identify_payload(
-    chain: Chain,
-    unloaded: Runs,
+    arm: Chain | TorqueModel,
     loaded: Runs,
     *,
+    unloaded: Runs = (),
     frame: str | None = None,
     gains: DriveGains | None = None,
-    friction: Sequence[FrictionTerm] = FRICTION_TERMS,
-    own_friction: Sequence[FrictionTerm] = (),
+    friction: FrictionModel | None = None,
+    own_friction: bool = False,
     filters: Filters | None = None,
 ) -> Payload:
-    """Identify the ten inertial parameters of a payload from runs with and without it, in a single fit to all runs.
+    """Identify the ten inertial parameters of a payload from runs with it, and from runs without it or an arm's model.
+
+    With unloaded runs, a single fit to all runs yields the payload as their difference:
 
         tau_j = Y_j pi + s Y_P,j p + friction_j,    s = 1 in loaded runs, 0 in the others.
 
     All runs share the arm's base parameters pi; p are the payload's parameters. Y is the regressor of the arm, and Y_P
-    contains the columns of the link that carries the payload (Khalil, Gautier & Lemoine 2007).
+    contains the columns of the link that carries the payload (Khalil, Gautier & Lemoine 2007). The runs may differ in
+    motion, length and time stamps, because nothing is subtracted sample by sample. Of the arm, only kinematics, gravity,
+    springs and the form of its friction are used.
 
-    The runs may differ in motion, length and time stamps, because nothing is subtracted sample by sample. The usual
-    alternative, subtracting two separate fits, adds the noise of both to the payload estimate.
+    Without unloaded runs, Y_j pi is the torque that the arm's model predicts without friction. Errors of this model are
+    attributed to the payload and are not included in the standard deviations.
+
+    In both cases, friction is a sum of columns whose coefficients are fitted again, because friction changes from day to
+    day. The columns are those of the `TorqueModel` that `identify` found, with its widths, memory and temperatures, and a
+    term proportional to the load if there is none, which now includes the payload. Without this term, payload estimates on
+    geared arms are wrong by several percent.
+
+    All runs are fitted by `weighted_least_squares`, with its weights and the standard deviations of its jackknife.
 
     Args:
-        chain: the arm; only its kinematics and gravity are used.
-        unloaded: one or more runs without the payload.
+        arm: the arm's model, from `identify` (`Identification.model`), a file, or only its kinematics if there are unloaded
+            runs. A delay of the model's logs (`TorqueModel.delay`) is removed from these logs too.
         loaded: one or more runs with the payload.
+        unloaded: runs without the payload.
         frame: link or frame that carries the payload and in which the result is expressed; by default the tip.
         gains: result of `calibrate_gains`; the logged torques are multiplied by its factors.
-        friction: friction terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted
-            torque. Without this term, payload estimates on geared arms are wrong by several percent.
-        own_friction: terms in `friction` that are fitted separately for each run, for example because the temperature
+        friction: another friction model, with given nonlinear parameters; for an arm without a friction model, the default
+            is viscous, Coulomb, constant and load-dependent friction.
+        own_friction: True to fit the coefficients of friction separately for each run, for example because the temperature
             changed between runs.
         filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
-        IdentificationError: the logs do not match the chain, or have too few samples.
+        IdentificationError: the logs do not match the arm or have too few samples; or there are no unloaded runs, and the
+            arm has no inertias.
         LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
 
-    Cost: about 1.5 s for two runs of 5000 samples with 6 joints, after compilation.
+    Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.
     """
-    with jax.enable_x64(True):
-        runs, notes = prepare_runs(chain, unloaded, loaded, filters)
-        if all(on for _, on in runs):
-            raise IdentificationError(
-                "there is no run without the payload; if the arm's model is known, use identify_payload_on"
-            )
-        return _identify(chain, runs, notes, frame, gains, friction, own_friction, known_arm=False)
-
-
-def identify_payload_on(
-    chain: Chain,
-    loaded: Runs,
-    *,
-    frame: str | None = None,
-    gains: DriveGains | None = None,
-    friction: Sequence[FrictionTerm] = FRICTION_TERMS,
-    own_friction: Sequence[FrictionTerm] = (),
-    filters: Filters | None = None,
-) -> Payload:
-    """Identify the ten inertial parameters of a payload from loaded runs only, for an arm with known parameters.
-
-        tau_j - inverse_dynamics(chain)_j = Y_P,j p + friction_j
-
-    Here p are the payload's parameters, and Y_P contains the regressor columns of the link that carries it. The terms
-    in `friction` are fitted again, because friction changes from day to day; all other friction terms are taken from
-    the chain. Errors in the chain's inertias are attributed to the payload and are not included in the standard
-    deviations.
-
-    Args:
-        chain: the identified arm.
-        loaded: as in `identify_payload`.
-        frame: as in `identify_payload`.
-        gains: as in `identify_payload`.
-        friction: as in `identify_payload`.
-        own_friction: as in `identify_payload`.
-        filters: as in `identify_payload`.
-
-    Raises:
-        IdentificationError: the logs do not match the chain, the chain has no inertias, or there are too few samples.
-        LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
-    """
-    if not np.any(np.asarray(chain.inertia)):
+    chain = arm.chain if isinstance(arm, TorqueModel) else arm
+    known = not isinstance(unloaded, Log | Samples) and not len(unloaded)
+    if known and not np.any(np.asarray(chain.inertia)):
         raise IdentificationError(
-            "the model has no inertials, so all torque would be attributed to the payload; identify the arm first, or use "
-            "identify_payload with a run without the payload"
+            "the model has no inertials, so all torque would be attributed to the payload; identify the arm first, or pass a "
+            "run without the payload as well"
         )
+    n = chain.nv
+    if gains is not None and len(gains.factors) != n:
+        raise IdentificationError(f"there are gains for {len(gains.factors)} joints, but the model has {n}")
     with jax.enable_x64(True):
-        runs, notes = prepare_runs(chain, (), loaded, filters)
-        return _identify(chain, runs, notes, frame, gains, friction, own_friction, known_arm=True)
-
-
-def _identify(
-    chain: Chain,
-    runs: list[tuple[Samples, bool]],
-    notes: list[str],
-    frame: str | None,
-    gains: DriveGains | None,
-    friction: Sequence[FrictionTerm],
-    own: Sequence[FrictionTerm],
-    known_arm: bool,
-) -> Payload:
-    link, pose = carrier(chain, frame)
-    n = chain.n
-    if gains is not None:
-        if len(gains.factors) != n:
-            raise IdentificationError(f"there are gains for {len(gains.factors)} joints, but the model has {n}")
-        runs = [(dataclasses.replace(s, tau=s.tau * gains.factors), on) for s, on in runs]
-    model = model_of(chain, link, friction, own, known_arm)
-    if known_arm:
+        runs, notes = loaded_runs(
+            arm, unloaded, loaded, frame, friction, own_friction, filters, known=known, gains=gains and gains.factors
+        )
+        found = runs.fit(np.zeros(10), np.eye(10), np.zeros((n, 0)))
+        covariance, determined = found.covariance[:10, :10], found.determined[:10]
+        if gains is not None:
+            slopes = runs.slopes(found)
+            covariance = covariance + slopes @ gains.covariance @ slopes.T
+        possible = bool(determined.all() and np.linalg.eigvalsh(_pseudo(found.payload))[0] >= 0)
+        body = found.payload if possible else runs.consistent_body(found)
+        held_out, torque = runs.held_out(found), runs.payload_torque(found)
+    if known:
         notes.append(_assumed_gains(gains))
-    known, free, fixed = np.zeros(10), np.eye(10), np.zeros((n, 0))
-    solution, factors = fit_runs(model, runs, known, free, fixed)
-    covariance = jackknife(factors, solution, known, free, fixed)[:10, :10]
-    if gains is not None:
-        covariance = covariance + _from_gains(factors, solution, gains.covariance)
-    # the fitted parameters refer to the link's frame, in which the user's frame has this pose
-    back = np.linalg.inv(transform_matrix(pose))
-    determined = ~((np.abs(back) > 1e-12) @ ~solution.determined[:10])
-    estimate, covariance = back @ solution.payload, back @ covariance @ back.T
+    parameters = np.where(determined, found.payload, np.nan)
+    covariance = np.where(np.outer(determined, determined), covariance, np.nan)
     if not determined.all():
         lost = ", ".join(name for name, there in zip(INERTIAL_NAMES, determined, strict=True) if not there)
         notes.append(f"the runs do not determine the payload's {lost} (except in combinations)")
-    consistent, body = nearest_body(estimate, covariance, determined)
-    estimate[~determined] = np.nan
-    covariance[~determined] = covariance[:, ~determined] = np.nan
-    if not consistent:
+        scale = np.where(determined, np.sqrt(np.diag(covariance)), np.inf)
+        possible = bool((np.abs(body - parameters)[determined] < 0.01 * scale[determined] + 1e-6).all())
+    if not possible:
         notes.append("the estimated parameters are not physically consistent; `body` is the nearest consistent set")
     return Payload(
         frame=frame if frame is not None else str(chain.topology.tip_name),
-        parameters=estimate,
+        parameters=parameters,
         covariance=covariance,
         determined=determined,
         body=body,
-        consistent=consistent,
-        payload_torque=factors.payload_torques(solution.payload),
-        noise=solution.noise,
+        consistent=possible,
+        payload_torque=torque,
+        noise=found.noise,
+        held_out=held_out,
         notes=tuple(notes),
         calibrated=gains is not None,
     )
@@ -450,68 +405,8 @@ def _assumed_gains(gains: DriveGains | None) -> str:
     )
 
 
-def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) -> np.ndarray:
-    """Covariance J C J^T of the payload due to the gains, with its derivative J with respect to the log gains."""
-    n, step = len(covariance), 1e-3
-    slopes = []
-    for j in range(n):
-        ends = [
-            solve(
-                factors,
-                np.zeros(10),
-                np.eye(10),
-                np.zeros((n, 0)),
-                solution,
-                4,
-                scale=np.exp(sign * step * np.eye(n)[j]),
-            )
-            for sign in (1, -1)
-        ]
-        slopes.append((ends[0].payload - ends[1].payload) / (2 * step))
-    slope = np.array(slopes).T
-    return slope @ covariance @ slope.T
-
-
-def nearest_body(
-    parameters: Float[np.ndarray, "10"], covariance: Float[np.ndarray, "10 10"], determined: Bool[np.ndarray, "10"]
-) -> tuple[bool, Float[np.ndarray, "10"]]:
-    """Check ten inertial parameters for physical consistency, and find the nearest consistent parameters.
-
-    The pseudo-inertia P of a consistent body is positive semidefinite (Wensing, Kim & Slotine 2017), so it is written
-    as P = L L^T plus a small isotropic second moment. The nearest body minimises (p(L) - parameters)^T C^-1 (p(L) -
-    parameters) over the determined parameters, where C is their covariance.
-    """
-    pseudo = np.asarray(pseudo_inertia(jnp.asarray(parameters)))
-    lowest, largest = np.linalg.eigvalsh(pseudo)[[0, -1]]
-    if determined.all() and lowest > 0:
-        return True, parameters
-    mass = max(abs(parameters[0]), 1e-6)
-    rest = np.diag([mass * THINNEST**2] * 3 + [0.0])
-    values, vectors = np.linalg.eigh(pseudo)
-    clipped = vectors @ np.diag(np.maximum(values, 1e-3 * largest)) @ vectors.T
-    sd = np.sqrt(np.diag(covariance))
-    least = 1e-9 * np.abs(parameters[determined]).max(
-        initial=1e-3
-    )  # a noise-free log would leave the sizes to rounding
-    sd = np.maximum(np.where(determined, sd, np.inf), least)
-    use = np.flatnonzero(determined)
-    scaled = covariance[np.ix_(use, use)] / np.outer(sd[use], sd[use]) + 1e-9 * np.eye(len(use))
-    whiten = np.linalg.inv(np.linalg.cholesky(scaled)) / sd[use]
-    lower = np.tril_indices(4)
-
-    def at(entries: np.ndarray) -> np.ndarray:
-        root = np.zeros((4, 4))
-        root[lower] = entries
-        return np.einsum("kij,ij->k", LINEAR, root @ root.T + rest)
-
-    def error(entries: np.ndarray) -> np.ndarray:
-        p = at(entries)
-        small = np.where(determined, 0.0, 1e-3) * p / mass  # keep undetermined parameters as small as the others allow
-        return np.concatenate([whiten @ (p - parameters)[use], small])
-
-    found = optimize.least_squares(error, np.linalg.cholesky(clipped)[lower], method="trf", xtol=1e-14, ftol=1e-14)
-    miss = np.linalg.norm(whiten @ (at(found.x) - parameters)[use])
-    return bool(miss < 1e-2 and not determined.all()) or bool(lowest >= 0 and determined.all()), at(found.x)
+def _pseudo(parameters: Float[np.ndarray, "10"]) -> Float[np.ndarray, "4 4"]:
+    return np.asarray(pseudo_inertia(jnp.asarray(parameters)))
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:

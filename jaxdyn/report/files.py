@@ -172,6 +172,7 @@ def payload_json(payload: Payload) -> str:
         "nearest_consistent": payload.body.tolist(),
         "payload_torque": payload.payload_torque.tolist(),
         "noise": payload.noise.tolist(),
+        "held_out": None if payload.held_out is None else payload.held_out.tolist(),
     }
     return json.dumps(_plain({**about, **numbers, "notes": list(payload.notes)}), indent=1, allow_nan=False) + "\n"
 
@@ -255,6 +256,9 @@ def payload_lines(payload: Payload) -> list[str]:
             "  not physically consistent; the nearest consistent inertia, weighted by standard deviations:",
             f"  {mass:.4f} kg at {place} m, principal moments {moments} kg m^2",
         ]
+    if payload.held_out is not None:
+        errors = ", ".join(f"{x:.3g}" for x in payload.held_out)
+        lines.append(f"  held-out torque errors of the joints {errors} N m RMS")
     return [*lines, *(f"note: {note}" for note in payload.notes)]
 
 

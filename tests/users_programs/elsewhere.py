@@ -49,7 +49,6 @@ BY_EXAMPLES = {
     "identify_payload": ("weigh_payload.py", "identify_payload"),
     "random_excitation": ("weigh_payload.py", "random_excitation"),
     "synthetic_log": ("weigh_payload.py", "synthetic_log"),
-    "identify_payload_on": ("payload_motion.py", "identify_payload_on"),
     "motion_limits": ("excite_arm.py", "motion_limits"),
     "optimal_excitation": ("excite_arm.py", "optimal_excitation"),
     "limit_usage": ("excite_arm.py", "optimal_excitation"),
