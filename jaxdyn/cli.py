@@ -13,6 +13,7 @@ from ._version import __version__
 from .commands import compare, completion, excite, export, identify, payload, simulate, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED, OK, USAGE, WrongUsage
 from .commands.cache import kept_programs
+from .commands.settings import KEYS
 from .errors import JaxdynError, ModelWarning, as_python
 
 COMMANDS = (excite, simulate, identify, payload, compare, view, export)
@@ -20,25 +21,6 @@ COMMANDS = (excite, simulate, identify, payload, compare, view, export)
 EPILOG = (
     "`jaxdyn COMMAND --help` lists the options of a command. For a guide to identification, see docs/identification.md."
 )
-
-# command-line options that set the library arguments mentioned in messages
-_OPTIONS = {
-    "allow_nonphysical": "--allow-nonphysical",
-    "columns": "--columns MAP",
-    "consistent": "--no-consistent",
-    "floating_base": "--floating-base",
-    "gains": "--gains K1,K2,..",
-    "ignore_inertials": "--ignore-inertials",
-    "lock": "--lock JOINT=VALUE",
-    "lower": "--lower Q1,Q2,..",
-    "on_bad_rows": "--on-bad-rows drop",
-    "packages": "--package NAME=FOLDER",
-    "rows": "--rows FIRST:LAST",
-    "tip": "--tip LINK",
-    "topic": "--topic TOPIC",
-    "units_checked": "--units-checked",
-    "upper": "--upper Q1,Q2,..",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,11 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
-    """Format a library argument for a message, as its command-line option if there is one, and in Python syntax otherwise."""
-    option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
-    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also true if no option sets the argument
-        return as_python(argument, value)
-    return f"{option} {placeholder}" if value and placeholder else option
+    """A library argument in a message: as an option of the command, a key of its settings, or in Python syntax otherwise."""
+    name = {"packages": "package"}.get(argument, argument)
+    option = options.parser._option_string_actions.get(f"--{name.replace('_', '-')}")
+    if option is not None:
+        sample = option.metavar or (option.choices or [""])[-1]
+        return " ".join([option.option_strings[0], *([sample] if value and isinstance(sample, str) else [])]).strip()
+    if options.command == "identify" and argument in KEYS:
+        samples = {"True": " = true", "False": " = false", "'drop'": ' = "drop"'}
+        return f"the key {argument}{next((x for start, x in samples.items() if value.startswith(start)), '')} of --settings"
+    return as_python(argument, value)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,9 @@ import pytest
 from jaxdyn import IdentificationError, cli
 from jaxdyn._version import __version__
 from jaxdyn.cli import main
+from jaxdyn.commands import settings
 from jaxdyn.identification import (
+    Consistency,
     Filters,
     Terms,
     random_excitation,
@@ -126,11 +129,34 @@ def given(monkeypatch):
     return calls
 
 
-def test_options_reach_the_identification(files, tmp_path, capsys, numbers, given):
+def settings_file(folder, text):
+    (folder / "my.toml").write_text(text)
+    return "--settings", folder / "my.toml"
+
+
+SETTINGS = """
+terms = ["viscous", "offset"]
+choose = ["springs", "filter"]
+coupled = [[1, 2]]
+coulomb_velocity = 0.1
+cutoff = 12
+torque_cutoff = 9.0
+stride = 3
+dead_zone = 0.05
+holdout = 0.2
+mass = 5
+densities = [500, 8000]
+prior_weight = 0.1
+
+[[term]]
+kind = "Cable"
+joints = ["lift"]
+"""
+
+
+def test_options_and_settings_reach_the_identification(files, tmp_path, capsys, numbers, given):
     options = ["--validate", files / "other.csv", "--rows", "101:900", "--rows", ":", "--gains", "2,-3"]
-    options += ["--terms", "viscous, offset", "--coupled", "1,2", "--coulomb-velocity", "0.1", "--cutoff", "12"]
-    options += ["--torque-cutoff", "9", "--stride", "3", "--holdout", "0.2", "--dead-zone", "0.05"]
-    options += ["--delay", "0.004,0.001", "--choose", "springs, filter"]
+    options += ["--delay", "0.004,0.001", *settings_file(tmp_path, SETTINGS)]
     assert main(arguments(files, tmp_path / "out", *options)) == 1
     assert capsys.readouterr().err == "jaxdyn: error: stopped by the test\n"
     chain, logs, validation, options = given[0]
@@ -141,18 +167,81 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
     assert len(validation[0]) == len(numbers)
     assert options["terms"].drives == ("viscous", "offset") and options["terms"].choose == ("springs", "filter")
     assert [extra.names for extra in options["terms"].extra] == [("Iam2", "fvm2", "fsm2")]
+    assert [(type(term).__name__, term.joints) for term in options["terms"].further] == [("Cable", (2,))]
     assert options["filters"] == Filters(12.0, 9.0, 3, delay=[0.004, 0.001])
     assert options["terms"].dead_zone == 0.05
-    assert main(arguments(files, tmp_path / "out", "--holdout", "0.2")) == 1
-    assert given[1][2] == 0.2
+    consistent = options["consistent"]
+    assert (consistent.mass, consistent.densities, consistent.prior_weight) == (5, (500, 8000), 0.1)
+    assert main(arguments(files, tmp_path / "out", "--mass", "6", "--settings", tmp_path / "my.toml")) == 1
+    assert given[1][2] == 0.2 and given[1][3]["consistent"].mass == 6  # the command line takes precedence
 
 
 def test_defaults_are_the_librarys(files, tmp_path, given):
-    assert main(arguments(files, tmp_path / "out", "--terms", "", "--plain")) == 1
+    assert main(arguments(files, tmp_path / "out", *settings_file(tmp_path, "terms = []\nchoose = []"))) == 1
     assert main(arguments(files, tmp_path / "out")) == 1
     assert [given[k][3]["filters"] for k in (0, 1)] == [Filters(), Filters()]
     assert given[0][3]["terms"] == Terms((), choose=()) and given[1][3]["terms"] == Terms()
     assert given[1][2] == 0.3 and given[1][3]["terms"].dead_zone == 0.0
+    consistent = given[1][3]["consistent"]
+    for name in ("mass", "densities", "prior_weight"):
+        assert getattr(consistent, name) == getattr(Consistency(), name)
+    assert given[1][3]["knowledge"] is None
+
+
+@pytest.mark.ci
+def test_the_settings_that_the_results_contain_repeat_the_run_exactly(files, tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("arm.urdf", "run.csv", "other.csv"):
+        (tmp_path / "sub" / name).write_text((files / name).read_text())
+    text = 'model = "arm.urdf"\nlog = ["run.csv"]\nlock = {grip = 0.02}\nmass = 4.6\n'
+    text += '[[term]]\nkind = "Counterbalance"\njoints = ["lift"]\npivot = 0.3\ncrank = 0.1\nangle = 0.5\n'
+    line = ["identify", *map(str, settings_file(tmp_path / "sub", text)), "--quiet"]  # paths are relative to the file
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main([*line, "--validate", str(files / "other.csv"), "--rows", "1:1200", "--out", str(first)]) == 0
+    assert main(["identify", "--settings", str(first / "settings.toml"), "--out", str(second), "--quiet"]) == 0
+    for name in ("parameters.csv", "errors.csv", "model.eqx", "settings.toml"):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    used = tomllib.loads((first / "settings.toml").read_text())
+    assert used["model"] == str(tmp_path / "sub" / "arm.urdf") and used["validate"] == [str(files / "other.csv")]
+    assert used["rows"] == ["1:1200"] and used["lock"] == {"grip": 0.02} and used["mass"] == 4.6
+    assert used["holdout"] == 0.3 and used["floating_base"] is False and used["term"][0]["kind"] == "Counterbalance"
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("cutof = 8", r"my\.toml: unknown key 'cutof'; did you mean cutoff or torque_cutoff\? The keys are model, log"),
+        ("Dead-Zone = 0.1", r"unknown key 'Dead-Zone'; did you mean dead_zone\?"),
+        ("zzzzzz = 1", r"unknown key 'zzzzzz'\. The keys are model"),
+        ("cutoff = '8 Hz'", r"my\.toml: cutoff is '8 Hz'; it must be a positive number: low-pass cutoff .* \[Hz\]"),
+        ("consistent = 0", r"consistent is 0; it must be true or false"),
+        ("stride = 2.5", r"stride is 2\.5; it must be an integer"),
+        ("log = 'run.csv'", r"log is 'run\.csv'; it must be a list of texts"),
+        ("lock = {grip = 'open'}", r"lock is .*; it must be a table of numbers"),
+        ("rows = ['5']", r"rows is \['5'\]; it must be a list of ranges"),
+        ("densities = [8000, 500]", r"densities is .*; it must be a list of two numbers, the smaller one first"),
+        ("holdout = 1", r"holdout is 1; it must be a number between 0 and 1"),
+        ("coupled = [[1, 3]]", r"axes 1 and 3 cannot be coupled"),
+        ("choose = ['friction', 'gains']", r"'gains' cannot be selected; choose may contain filter, friction"),
+        ("terms = ['viscous', 'sticky']", r"sticky"),
+        ("dead_zone = 50", r"0 rows of samples cannot determine"),
+        ("stride = 0", r"stride is 0"),
+        ("cutoff = 200", r"run\.csv: the cutoffs are 200 Hz on q .* half the log's rate, 125 Hz"),
+        (
+            "[[term]]\nkind = 'Cable'\njoints = ['hand']",
+            r"my\.toml: term 1: there is no joint 'hand'; the joints are turn",
+        ),
+        ("cutoff = ", r"my\.toml: the settings are not TOML: "),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(text, pattern, files, tmp_path, capsys, annotations_unchecked):
+    refused(arguments(files, tmp_path / "out", *settings_file(tmp_path, text)), capsys, tmp_path, pattern)
+
+
+def test_every_option_of_the_robot_and_its_logs_is_also_a_key():
+    parser = cli._parser()._subparsers._group_actions[0].choices["identify"]
+    options = {action.dest for action in parser._actions if action.dest != "help"}
+    assert len(options) == 16 and settings.OPTIONS == options - {"settings", "out", "quiet"} <= settings.KEYS.keys()
 
 
 def test_tip_and_currents_and_garbage(files, tmp_path, numbers, given):
@@ -161,22 +250,23 @@ def test_tip_and_currents_and_garbage(files, tmp_path, numbers, given):
     spoilt[7, 1], spoilt[:, 3:] = np.nan, numbers[:, 3:] / 4
     write_log(tmp_path / "run.csv", spoilt, HEADER.replace("tau", "i"))
     options = ["--model", tmp_path / "arm.urdf", "--log", tmp_path / "run.csv", "--tip", "lower", "--gains", "4,4"]
-    options += ["--on-bad-rows", "drop", "--out", tmp_path / "out"]
+    options += [*settings_file(tmp_path, 'on_bad_rows = "drop"'), "--out", tmp_path / "out"]
     assert main(["identify", *map(str, options)]) == 1
     chain, logs, *_ = given[0]
     assert chain.topology.tip_name == "lower" and chain.n == 2
     np.testing.assert_allclose(logs[0].tau, np.delete(numbers[:, 3:], 7, axis=0), rtol=1e-8)
 
 
-def test_what_looks_wrong_can_be_accepted(files, tmp_path, numbers, given):
+def test_what_looks_like_degrees_can_be_accepted(files, tmp_path, numbers, given):
     turns = numbers.copy()
     turns[:, 1] += 100.0
     unlimited = re.sub(r'type="revolute"(.*?)<limit[^>]*>', r'type="continuous"\1', ARM, count=1, flags=re.DOTALL)
-    (tmp_path / "arm.urdf").write_text(unlimited.replace('<mass value="3"/>', '<mass value="-3"/>'))
+    (tmp_path / "arm.urdf").write_text(unlimited)
     write_log(tmp_path / "run.csv", turns)
-    line = arguments(tmp_path, tmp_path / "out", "--units-checked", "--allow-nonphysical", "--no-consistent")
-    assert main(line) == 1
-    assert given[0][0].inertia[0, 0] == -3 and jnp.isinf(given[0][0].limits.position[0]).all()
+    text = "units_checked = true\nconsistent = false"
+    assert main(arguments(tmp_path, tmp_path / "out", *settings_file(tmp_path, text))) == 1
+    assert given[0][1][0].units_checked and jnp.isinf(given[0][0].limits.position[0]).all()
+    assert given[0][3]["consistent"] is None
 
 
 def refused(line, capsys, folder, pattern):
@@ -220,12 +310,11 @@ def test_bad_models_are_refused(text, pattern, files, tmp_path, capsys):
 
 def test_inertials_that_no_body_can_have_are_projected_or_ignored(files, tmp_path, given, capsys):
     (tmp_path / "odd.urdf").write_text(ARM.replace('izz="0.02"', 'izz="0.2"', 1))
-    line = arguments(files, tmp_path / "out", "--ignore-inertials")
+    line = arguments(files, tmp_path / "out", *settings_file(tmp_path, "ignore_inertials = true"))
     line[line.index("--model") + 1] = str(tmp_path / "odd.urdf")
     assert main(line) == 1 and not np.any(given[0][0].inertia)
     assert "note" not in capsys.readouterr().err
-    line.remove("--ignore-inertials")
-    assert main(line) == 1
+    assert main(line[:-2]) == 1
     assert (
         "inertials of upper are physically inconsistent and were replaced by the nearest consistent ones"
         in capsys.readouterr().err
@@ -234,7 +323,6 @@ def test_inertials_that_no_body_can_have_are_projected_or_ignored(files, tmp_pat
     np.testing.assert_array_equal(odd.inertia[1], right.inertia[1])
     np.testing.assert_array_equal(odd.inertia[0, :4], right.inertia[0, :4])  # the mass and its centre
     check_inertia("upper", right.inertia[0])
-    assert main([*line, "--allow-nonphysical"]) == 1 and np.array_equal(given[2][0].inertia, odd.inertia)
 
 
 def test_what_is_odd_in_a_model_is_a_note(tmp_path, capsys):
@@ -261,7 +349,11 @@ def changed(rows, column, value):
 
 JOINT4 = "t,q1,q2,q3,q4,tau1,tau2,tau3,tau4"
 BAD_LOGS = {
-    "NaN": (changed(41, 2, np.nan), HEADER, r"bad\.csv: .*line 43\), column 'q2' .*--on-bad-rows drop"),
+    "NaN": (
+        changed(41, 2, np.nan),
+        HEADER,
+        r"bad\.csv: .*line 43\), column 'q2' .*the key on_bad_rows = .drop. of",
+    ),
     "duplicated time": (changed(10, 0, 9 / 250), HEADER, r"bad\.csv: 1 of 1500 rows .* increase .*line 1[12]\)"),
     "decreasing time": (
         changed(slice(10, None), 0, lambda t: t - 1),
@@ -275,7 +367,11 @@ BAD_LOGS = {
         JOINT4,
         r"bad\.csv: the log has 4 joints, but the robot has 2",
     ),
-    "degrees": (changed(slice(None), 2, np.rad2deg), HEADER, r"bad\.csv: .* lift look like degrees .*--units-checked"),
+    "degrees": (
+        changed(slice(None), 2, np.rad2deg),
+        HEADER,
+        r"bad\.csv: .* lift look like degrees .*key units_checked = true",
+    ),
     "at rest": (changed(slice(None), 1, 0.4), HEADER, r"bad\.csv: turn does not move .* add a log"),
     "all at rest": (changed(slice(None), slice(1, 3), 0.4), HEADER, r"bad\.csv: positions are constant"),
     "empty": (None, None, r"bad\.csv.* empty"),
@@ -311,10 +407,8 @@ def test_bad_logs_are_refused(change, header, pattern, files, numbers, tmp_path,
             r"arm\.urdf: unknown joint 'nobody' in lock; the joints are turn, lift, grip",
         ),
         (["--tip", "hand"], r"arm\.urdf: unknown link 'hand' in tip"),
-        (["--coupled", "1,3"], r"axes 1 and 3 cannot be coupled"),
-        (["--cutoff", "200"], r"run\.csv: the cutoffs are 200 Hz on q .* half the log's rate, 125 Hz"),
-        (["--stride", "0"], r"stride is 0"),
-        (["--dead-zone", "50"], r"0 rows of samples cannot determine"),
+        (["--limit", "tms=3"], r"'tms=3' is not a limit"),
+        (["--settings", "none.toml"], r"none\.toml: the settings cannot be read: No such file"),
     ],
 )
 def test_options_that_do_not_fit_the_files_are_refused(options, pattern, files, tmp_path, capsys):
@@ -331,16 +425,9 @@ def test_options_that_do_not_fit_the_files_are_refused(options, pattern, files, 
         (["--log", "x", "--gains", "1,nan"], "argument --gains: 'nan' is not a finite number"),
         (["--log", "x", "--lock", "grip"], "argument --lock: 'grip' must have the form JOINT=VALUE"),
         (["--log", "x", "--lock", "grip=far"], "argument --lock: 'far' is not a finite number"),
-        (["--log", "x", "--terms", "viscous,sticky"], "argument --terms: unknown name 'sticky'; choose from armature"),
-        (["--log", "x", "--coupled", "5"], "argument --coupled: '5' is not a pair of joint numbers"),
-        (["--log", "x", "--coupled", "1.5,2"], "argument --coupled: '1.5,2' is not a pair of joint numbers"),
-        (["--log", "x", "--coulomb-velocity", "0"], "argument --coulomb-velocity: '0' is not positive"),
-        (["--log", "x", "--coulomb-velocity", "nan"], "argument --coulomb-velocity: 'nan' is not a finite number"),
-        (["--log", "x", "--holdout", "1"], "argument --holdout: '1' is not between 0 and 1"),
-        (["--log", "x", "--cutoff", "-8"], "argument --cutoff: '-8' is not positive"),
-        (["--log", "x", "--on-bad-rows", "keep"], "argument --on-bad-rows: invalid choice"),
+        (["--log", "x", "--delay", "nan"], "argument --delay: 'nan' is not a finite number"),
+        (["--log", "x", "--mass", "-8"], "argument --mass: '-8' is not positive"),
         (["--log", "x", "--logs", "y"], "unrecognized arguments: --logs y"),
-        (["--log", "x", "--mass", "3", "--no-consistent"], "--mass applies only to a consistent estimate"),
     ],
 )
 def test_wrong_usage_is_told_from_bad_input(options, message, tmp_path, capsys, monkeypatch):
@@ -355,6 +442,14 @@ def test_wrong_usage_is_told_from_bad_input(options, message, tmp_path, capsys, 
 
 def test_options_without_a_model_are_not_passed_over(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for text, message in (
+        ("consistent = false\nmass = 3", "--mass applies only to a consistent estimate"),
+        ("known = 0.05", "known applies to the links and drives that links and joints exclude"),
+    ):
+        (tmp_path / "s.toml").write_text(text)
+        assert main(["identify", "--model", "a.urdf", "--log", "b.csv", "--settings", "s.toml"]) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "s.toml").unlink()
     for option, value in (("--log", "x"), ("--validate", "x"), ("--rows", ":"), ("--gains", "1"), ("--tip", "x")):
         assert main(["identify", option, value]) == 2
         assert "--model" in capsys.readouterr().err
@@ -375,8 +470,7 @@ def test_help_and_version(capsys):
     titles = (
         "robot and logs:",
         "how logs are read:",
-        "what is identified:",
-        "filters and hold-out:",
+        "what is known:",
         "output:",
     )
     assert all(f"\n{title}\n" in text for title in titles) and "exit codes: 0 success; 1 invalid input" in text

@@ -27,7 +27,7 @@ def test_bash_completes_commands_options_and_files(tmp_path, capsys, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "arm.urdf").write_text("")
     assert set(NAMES) <= set(completed(script, "jaxdyn", ""))
-    assert completed(script, "jaxdyn", "identify", "--dead") == ["--dead-zone"]
+    assert completed(script, "jaxdyn", "identify", "--set") == ["--settings"]
     assert completed(script, "jaxdyn", "identify", "--model", "ar") == ["arm.urdf"]
     assert completed(script, "jaxdyn", "completion", "z") == ["zsh"]
 

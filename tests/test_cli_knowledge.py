@@ -1,4 +1,4 @@
-"""`jaxdyn identify --links --joints --known --mirrored`: parts of a robot that are known, and limbs that mirror each other."""
+"""Keys of the settings of `jaxdyn identify`: parts of a robot that are known, and limbs that mirror each other."""
 
 import csv
 import importlib
@@ -42,9 +42,10 @@ def files(tmp_path_factory):
     return folder
 
 
-def arguments(files, out, *options, model="model.urdf"):
+def arguments(files, out, text="", *options, model="model.urdf"):
+    (out.parent / "my.toml").write_text(f"choose = []\n{text}")
     given = ["--model", str(files / model), "--log", str(files / "run.csv"), "--out", str(out)]
-    return ["identify", *given, "--plain", *map(str, options)]
+    return ["identify", *given, "--settings", str(out.parent / "my.toml"), *options]
 
 
 def test_options_become_knowledge(files, tmp_path, monkeypatch, capsys):
@@ -55,14 +56,14 @@ def test_options_become_knowledge(files, tmp_path, monkeypatch, capsys):
         raise IdentificationError("stopped by the test")
 
     monkeypatch.setattr(identification, "identify", record)
-    cases = [
-        (),
-        ("--links", "left_arm", "--known", "0.05"),
-        ("--joints", "left_shoulder, right_shoulder"),
-        ("--mirrored", "0.02"),
-    ]
-    for options in cases:
-        assert main(arguments(files, tmp_path / "out", *options)) == 1
+    cases = (
+        "",
+        "links = ['left_arm']\nknown = 0.05",
+        "joints = ['left_shoulder', 'right_shoulder']",
+        "mirrored = 0.02",
+    )
+    for text in cases:
+        assert main(arguments(files, tmp_path / "out", text)) == 1
     none, links, joints, mirrored = calls
     assert none is None
     assert (links.links, links.joints, links.deviation, links.mirrored) == (("left_arm",), None, 0.05, ())
@@ -71,31 +72,24 @@ def test_options_become_knowledge(files, tmp_path, monkeypatch, capsys):
     assert mirrored.mirrored_deviation == 0.02
     capsys.readouterr()
     wrong = [
-        (
-            ("--known", "0.05"),
-            "model.urdf",
-            "--known applies to the links and drives that --links and --joints exclude",
-        ),
-        (("--mirrored", "0.02"), "lone.urdf", "no two links of this robot are mirror images"),
-        (("--known", "-1", "--links", "left_arm"), "model.urdf", "--known"),
+        ("known = 0.05", "model.urdf", 2, "known applies to the links and drives that links and joints exclude"),
+        ("mirrored = 0.02", "lone.urdf", 2, "no two links of this robot are mirror images"),
+        ("known = -1\nlinks = ['left_arm']", "model.urdf", 1, "known is -1; it must be a number that is not negative"),
     ]
-    for options, model, text in wrong:
-        try:
-            code = main(arguments(files, tmp_path / "out", *options, model=model))
-        except SystemExit as error:  # of the parser
-            code = error.code
-        assert code != 0 and text in " ".join(capsys.readouterr().err.split())
+    for text, model, code, message in wrong:
+        assert main(arguments(files, tmp_path / "out", text, model=model)) == code
+        assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.ci
 def test_unknown_links_and_joints_are_named(files, tmp_path, capsys):
-    for options, text in (
-        (("--links", "hand"), "no link 'hand' to identify; the links are left_arm, right_arm"),
-        (("--joints", "wrist"), "no joint 'wrist' to identify"),
+    for text, message in (
+        ("links = ['hand']", "no link 'hand' to identify; the links are left_arm, right_arm"),
+        ("joints = ['wrist']", "no joint 'wrist' to identify"),
     ):
-        assert main(arguments(files, tmp_path / "out", *options)) == 1
-        assert text in " ".join(capsys.readouterr().err.split())
+        assert main(arguments(files, tmp_path / "out", text)) == 1
+        assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
 
 
@@ -110,7 +104,7 @@ def test_one_link_alone_and_limbs_that_mirror_each_other(files, tmp_path):
     """Moments of the left arm, in truth m x = 0.4 kg m; the right arm stays that of the model, or becomes its image."""
     given, truth = load(files / "model.urdf"), loads(robot())
     one, both = tmp_path / "one", tmp_path / "both"
-    assert main(arguments(files, one, "--links", "left_arm", "--joints", "left_shoulder", "--quiet")) == 0
+    assert main(arguments(files, one, "links = ['left_arm']\njoints = ['left_shoulder']", "--quiet")) == 0
     found = base_values(one)
     assert set(found) == {"Iyy1", "mx1", "mz1", "fv1", "fc1", "off1"}  # no second rotor, and no second arm
     assert abs(found["mx1"][0] - 0.4) < 3 * found["mx1"][1] and found["mx1"][1] < 2e-3
@@ -118,7 +112,7 @@ def test_one_link_alone_and_limbs_that_mirror_each_other(files, tmp_path):
     np.testing.assert_allclose(again.inertia[1], given.inertia[1], rtol=1e-6)
     report = (one / "report.html").read_text()
     assert "Taken from the given model" in report and "link right_arm" in report
-    assert main(arguments(files, both, "--mirrored", "0.01", "--quiet")) == 0
+    assert main(arguments(files, both, "mirrored = 0.01", "--quiet")) == 0
     again = load(both / "identified.urdf", allow_nonphysical=True)
     image = np.asarray(again.inertia[1]) * [1, 1, -1, 1, 1, -1, 1, 1, -1, 1]
     np.testing.assert_allclose(image, again.inertia[0], rtol=0.05, atol=2e-3)
@@ -129,7 +123,7 @@ def test_one_link_alone_and_limbs_that_mirror_each_other(files, tmp_path):
 def test_links_known_to_a_deviation(files, tmp_path):
     """A model that is trusted to 5 %, and wrong by 25 %, gives way to the data."""
     out = tmp_path / "out"
-    assert main(arguments(files, out, "--links", "left_arm", "--known", "0.05", "--quiet")) == 0
+    assert main(arguments(files, out, "links = ['left_arm']\nknown = 0.05", "--quiet")) == 0
     found = base_values(out)
     assert {"mx1", "mx2"} <= set(found)
     assert abs(found["mx2"][0] - 0.4) < 0.02 < abs(float(load(files / "model.urdf").inertia[1, 1]) - 0.4)

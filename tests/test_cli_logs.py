@@ -114,7 +114,7 @@ def test_files_of_one_run_are_joined(files, run, tmp_path):
     (log,) = run("--log", joined("first.csv", "second.csv"), "--rows", "11:100")
     assert log.source == "first.csv+second.csv" and "2 files concatenated" in log.notes
     np.testing.assert_allclose(np.c_[log.t, log.q, log.tau], whole[10:], atol=1e-11)
-    code, text = run("--log", joined("second.csv", "first.csv"), "--on-bad-rows", "raise")
+    code, text = run("--log", joined("second.csv", "first.csv"))
     assert code == 1 and "at which time does not increase" in text and "row 1 (line 2) of first.csv" in text
     (log,) = run("--log", joined("motion.csv", "torque.csv"))
     np.testing.assert_allclose(log.t, later[later <= slow[-1]], atol=1e-12)

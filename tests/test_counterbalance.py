@@ -1,6 +1,7 @@
-"""Counterbalances and cables: against the gas's energy, from files of terms, and identified from runs of a known arm."""
+"""Counterbalances and cables: against the gas's energy, from tables of a settings file, and identified from runs of an arm."""
 
 import dataclasses
+import tomllib
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +10,6 @@ import pytest
 
 import jaxdyn
 from jaxdyn import IdentificationError, Log, identify, inverse_dynamics, resistive_force
-from jaxdyn.cli import main
-from jaxdyn.commands.arguments import counterbalance
 from jaxdyn.identification import (
     Cable,
     Counterbalance,
@@ -20,9 +19,9 @@ from jaxdyn.identification import (
     Terms,
     load_torque_model,
     random_excitation,
-    read_terms,
     save_torque_model,
 )
+from jaxdyn.identification.selection_search import term_of
 
 GEOMETRY = {"pivot": 0.8, "crank": 0.2, "angle": 1.658, "reserve": 0.1}
 
@@ -50,13 +49,15 @@ def test_a_counterbalance_is_the_derivative_of_its_gas_energy():
         Counterbalance(**GEOMETRY, fitted=("gas",))
 
 
-def test_terms_are_read_from_a_file(tmp_path):
-    path = tmp_path / "terms.toml"
-    path.write_text(
-        '[[term]]\nkind = "Counterbalance"\njoints = ["lift"]\npivot = 0.8\ncrank = 0.2\nangle = 1.658\nfitted = ["angle"]\n'
-        '[[term]]\nkind = "Cable"\npowers = [1, 2]\n[[term]]\nkind = "Stribeck"\njoints = [1]\nvelocity = 0.1\n'
-    )
-    first, cable, stribeck = read_terms(path, ("turn", "lift"))
+def term_from(text):
+    return term_of("my.toml: term 1", tomllib.loads(text), ("turn", "lift"))
+
+
+def test_terms_are_made_from_toml_tables():
+    geometry = "pivot = 0.8\ncrank = 0.2\nangle = 1.658\n"
+    first = term_from(f'kind = "Counterbalance"\njoints = ["lift"]\n{geometry}fitted = ["angle"]\n')
+    cable = term_from('kind = "Cable"\npowers = [1, 2]')
+    stribeck = term_from('kind = "Stribeck"\njoints = [1]\nvelocity = 0.1')
     assert isinstance(first, Counterbalance) and first.joints == (2,) and first.fitted == ("angle",)
     assert float(first.angle) == pytest.approx(1.658) and isinstance(cable, Cable) and cable.powers == (1, 2)
     assert cable.joints is None and isinstance(stribeck, Stribeck) and stribeck.joints == (1,)
@@ -65,35 +66,18 @@ def test_terms_are_read_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"may contain only \[\[term\]\] tables"),
-        ("a = ", "not a valid file of terms"),
-        ("[[term]]\nkind='Cable'\n[other]\n", r"may contain only \[\[term\]\] tables"),
-        ("[[term]]\nkind='Balance'\n", "term 1: the kind is 'Balance'; it must be one of Counterbalance, Cable"),
-        ("[[term]]\nkind='Cable'\njoints=['wrist']\n", "there is no joint 'wrist'; the joints are turn, lift"),
-        ("[[term]]\nkind='Cable'\njoints=[3]\n", "there is no joint 3"),
-        ("[[term]]\nkind='Cable'\npower=[1]\n", "Cable has no field 'power'; its fields are powers"),
-        ("[[term]]\nkind='Counterbalance'\npivot=0.8\n", "Counterbalance needs crank, angle"),
-        ("[[term]]\nkind='Stribeck'\nvelocity=-1.0\n", r"velocity is -1\.0; it must be a positive number"),
-        ("[[term]]\nkind='Cable'\n[[term]]\nkind='Dahl'\nwidth='x'\n", "term 2: width is 'x'"),
+        ("kind='Balance'\n", r"my\.toml: term 1: the kind is 'Balance'; it must be one of Counterbalance, Cable"),
+        ("kind='Cable'\njoints=['wrist']\n", "there is no joint 'wrist'; the joints are turn, lift"),
+        ("kind='Cable'\njoints=[3]\n", "there is no joint 3"),
+        ("kind='Cable'\npower=[1]\n", "Cable has no field 'power'; its fields are powers"),
+        ("kind='Counterbalance'\npivot=0.8\n", "Counterbalance needs crank, angle"),
+        ("kind='Stribeck'\nvelocity=-1.0\n", r"velocity is -1\.0; it must be a positive number"),
+        ("kind='Dahl'\nwidth='x'\n", "width is 'x'"),
     ],
 )
-def test_files_of_terms_that_are_wrong_are_refused(tmp_path, text, message):
-    path = tmp_path / "terms.toml"
-    path.write_text(text)
+def test_toml_tables_of_terms_that_are_wrong_are_refused(text, message):
     with pytest.raises(IdentificationError, match=message):
-        read_terms(path, ("turn", "lift"))
-    with pytest.raises(IdentificationError, match="not a valid file of terms"):
-        read_terms(tmp_path / "none.toml", ("turn", "lift"))
-
-
-def test_a_counterbalance_on_the_command_line(capsys):
-    text = "joint2:pivot=0.8, crank=0.2,angle=1.658"
-    kind = {"kind": "Counterbalance", "joints": ["joint2"], "pivot": 0.8, "crank": 0.2, "angle": 1.658}
-    assert counterbalance(text) == (text, kind)
-    for wrong in ("joint2", "joint2:pivot", ":pivot=1", "joint2:pivot=x"):
-        with pytest.raises(SystemExit):
-            main(["identify", "--counterbalance", wrong])
-        assert "must have the form JOINT:NAME=NUMBER,.., as in --counterbalance joint2" in capsys.readouterr().err
+        term_from(text)
 
 
 @pytest.fixture(scope="module")

@@ -51,5 +51,6 @@ def test_the_command_line_names_its_own_options(tmp_path, capsys):
     ]
     assert main(line) == 1
     assert (
-        "rows with --on-bad-rows drop, or select the rows to read with --rows FIRST:LAST\n" in capsys.readouterr().err
+        'rows with the key on_bad_rows = "drop" of --settings, or select the rows to read with --rows FIRST:LAST\n'
+        in capsys.readouterr().err
     )

@@ -1,4 +1,4 @@
-"""Logs of floating-base robots in files, and `jaxdyn identify --floating-base`."""
+"""Logs of floating-base robots in files, and how `jaxdyn identify` recognises and identifies such robots."""
 
 import csv
 import dataclasses
@@ -97,17 +97,6 @@ def test_missing_and_bad_columns_are_named(written):
         read_mechanism_log(path, textbook.biped())
 
 
-def test_wrong_usage_of_a_floating_base(capsys):
-    assert main(["identify", "--held", "left_sole"]) == 2
-    assert "--held needs --floating-base" in capsys.readouterr().err
-    given = ["identify", "--model", "a.urdf", "--log", "b.csv", "--floating-base"]
-    assert main([*given, "--topic", "states"]) == 2
-    assert "--topic cannot be used with --floating-base" in capsys.readouterr().err
-    assert main([*given, "--terms", "viscous"]) == 2
-    assert "--terms cannot be used with --floating-base" in capsys.readouterr().err
-    assert main(["identify", "--floating-base"]) == 2
-
-
 def floating_arm(folder):
     """A body with two joints, its URDF on a fixed base, and the columns of a log of its free flight, pushed at its body."""
     inertial = (
@@ -136,6 +125,24 @@ def floating_arm(folder):
     return chain, dataclasses.replace(log, tau=np.hstack([tau[:, :6], noisy(tau[:, 6:], 0.02)]))
 
 
+def test_settings_that_do_not_fit_the_base_are_refused(tmp_path, capsys):
+    chain, log = floating_arm(tmp_path)
+    write_mechanism_log(tmp_path / "run.csv", chain, log)
+    line = ["identify", "--model", str(tmp_path / "arm.urdf"), "--log", str(tmp_path / "run.csv"), "--settings"]
+    for text, code, message in (
+        ("dead_zone = 0.1", 2, "dead_zone cannot be used for a robot with a floating base"),
+        ('topic = "a"\nterms = ["viscous"]', 2, "topic, terms cannot be used for a robot with a floating base"),
+        ('floating_base = false\nheld = {body = "pose"}', 2, "held needs a floating base"),
+        ('held = {body = "pose"}', 1, "frame 'body' has a measured wrench and is also held"),
+        ('held = {body = "firmly"}', 1, "it must be a table with the values 'pose' and 'point'"),
+    ):
+        (tmp_path / "my.toml").write_text(text)
+        assert main([*line, str(tmp_path / "my.toml"), "--out", str(tmp_path / "out")]) == code
+        assert message in capsys.readouterr().err
+    assert main(["identify", "--settings", str(tmp_path / "my.toml")]) == 1
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "measured", [pytest.param(True, marks=pytest.mark.ci), pytest.param(False, marks=pytest.mark.nightly)]
 )
@@ -145,7 +152,7 @@ def test_a_floating_arm_from_the_command_line(measured, tmp_path, capsys):
     log = log if measured else dataclasses.replace(log, tau=np.full_like(log.tau, np.nan))
     write_mechanism_log(tmp_path / "run.csv", chain, log)
     files = ["--model", str(tmp_path / "arm.urdf"), "--log", str(tmp_path / "run.csv")]
-    assert main(["identify", "--floating-base", *files, "--out", str(tmp_path / "out")]) == 0
+    assert main(["identify", *files, "--out", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
     assert "floating_base_wx" in shown and "nan" not in shown
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"report.html", "model.eqx", "identified.urdf"}
@@ -168,7 +175,7 @@ def test_a_biped_from_the_command_line(tmp_path, capsys):
     jaxdyn.save_urdf(jaxdyn.with_inertial_parameters(chain, chain.inertia * scale), tmp_path / "biped.urdf")
     write_mechanism_log(tmp_path / "run.csv", chain, log)
     files = ["--model", str(tmp_path / "biped.urdf"), "--log", str(tmp_path / "run.csv")]
-    assert main(["identify", "--floating-base", *files, "--out", str(tmp_path / "out")]) == 0
+    assert main(["identify", *files, "--out", str(tmp_path / "out")]) == 0
     assert "base" in capsys.readouterr().out
     found = jaxdyn.load(tmp_path / "out" / "identified.urdf")
     assert abs(float(found.inertia[:, 0].sum()) / float(chain.inertia[:, 0].sum()) - 1) < 0.01

@@ -123,17 +123,17 @@ print(code, *(peak or "0"), time.perf_counter() - start)
 @pytest.mark.nightly
 def test_panda_from_the_command_line_to_another_library(shared_data, panda, tmp_path, record_property):
     model, log = shared_data / "panda" / "panda_kinematics.urdf", shared_data / "panda" / "exciting_1.csv"
+    (tmp_path / "plain.toml").write_text(f"choose = []\nterms = {list(FRICTION)}")
     options = [
         "identify",
-        "--plain",
+        "--settings",
+        tmp_path / "plain.toml",
         "--model",
         model,
         "--log",
         log,
         "--out",
         tmp_path,
-        "--terms",
-        ",".join(FRICTION),
         "--quiet",
     ]
     done = subprocess.run([sys.executable, "-c", MEASURED, *map(str, options)], capture_output=True, text=True)

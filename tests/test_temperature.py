@@ -241,14 +241,14 @@ def test_every_further_term_runs_from_the_command_line(warming, tmp_path, capsys
         kind = "Cable"
         joints = [1]
         powers = [1, 3]"""
-    (tmp_path / "terms.toml").write_text(text)
-    balance = f"{names[1]}:pivot=0.8,crank=0.2,angle=1.658,reserve=0.3"
-    given = ["identify", "--model", tmp_path / "arm.urdf", "--log", tmp_path / "log.csv", "--quiet", "--plain"]
-    given += ["--cutoff", "15", "--coulomb-velocity", "0.05"]
+    balance = f'[[term]]\nkind = "Counterbalance"\njoints = ["{names[1]}"]\npivot = 0.8\ncrank = 0.2\nangle = 1.658\n'
+    settings = "choose = []\ncutoff = 15\ncoulomb_velocity = 0.05\n"
+    (tmp_path / "plain.toml").write_text(settings)
+    (tmp_path / "terms.toml").write_text(f"{settings}{balance}reserve = 0.3\n{text}")
+    given = ["identify", "--model", tmp_path / "arm.urdf", "--log", tmp_path / "log.csv", "--quiet", "--settings"]
     plain, whole = tmp_path / "plain", tmp_path / "whole"
-    assert main([*map(str, given), "--out", str(plain)]) == 0
-    terms = ["--counterbalance", balance, "--further", str(tmp_path / "terms.toml")]
-    assert main([*map(str, given), *terms, "--out", str(whole)]) == 0
+    assert main([*map(str, given), str(tmp_path / "plain.toml"), "--out", str(plain)]) == 0
+    assert main([*map(str, given), str(tmp_path / "terms.toml"), "--out", str(whole)]) == 0
     with open(whole / "parameters.csv") as file:
         found = {row["name"]: row for row in csv.DictReader(file) if row["kind"] == "friction"}
     for name in ("fvt1", "fct1", "fvt2", "fct2", "fl1", "rc30_1", "rs30_1", "cb2", "ca3_1"):
@@ -261,5 +261,5 @@ def test_every_further_term_runs_from_the_command_line(warming, tmp_path, capsys
     # without temperatures in the log, the message says what to log
     write_log(tmp_path / "cold.csv", dataclasses.replace(log, temperature=None))
     given[4] = tmp_path / "cold.csv"
-    assert main([*map(str, given), *terms, "--out", str(whole)]) == 1
+    assert main([*map(str, given), str(tmp_path / "terms.toml"), "--out", str(whole)]) == 1
     assert "log columns temperature1" in capsys.readouterr().err

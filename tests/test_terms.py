@@ -21,7 +21,6 @@ from jaxdyn import (
     resistive_force,
     textbook,
 )
-from jaxdyn.cli import main
 from jaxdyn.identification import (
     Asymmetry,
     BlockFactors,
@@ -683,13 +682,6 @@ def test_scales_against_the_given_model(arm, log):
         clear = exact[:, j] - rest @ np.linalg.lstsq(rest, exact[:, j], rcond=None)[0]
         expected = size / np.linalg.norm(clear) / found.factors[j]
         assert 0.5 < found.deviations[j] / expected < 2
-
-
-def test_what_can_be_chosen_is_said(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["identify", "--choose", "friction,gains"])
-    assert stop.value.code == 2
-    assert "unknown name 'gains'; choose from filter, friction, springs, delays" in capsys.readouterr().err
 
 
 def test_raw_torques_are_read_after_their_delay(annotations_unchecked):

@@ -1,12 +1,14 @@
 """Options shared by several commands, and argparse types whose error messages show the expected form."""
 
 import argparse
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
 
 # exit codes
 OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
+DRIVES = ("armature", "viscous", "coulomb", "offset")  # the names in `columns.DRIVE_TERMS`, which imports JAX
 
 
 LOGS_EPILOG = (
@@ -23,7 +25,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a subcommand that calls `run(options)`."""
     command = commands.add_parser(name, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, parser=command)
     return command
 
 
@@ -32,15 +34,20 @@ def add_repeated(option: Callable[..., Any], name: str, metavar: str = "FILE", *
     option(name, metavar=metavar, action="append", default=[], **further)
 
 
-def add_log_form(option: Callable[..., Any], order: str = "in the order of the logs") -> None:
-    """Add the options for reading logs that `inputs.read_logs` interprets."""
+def add_layout(option: Callable[..., Any], order: str = "in the order of the logs") -> None:
+    """Add the options that say which rows and columns of the logs contain what."""
     about = f"rows of a log to read, or : for all rows; repeat the option for further logs, {order}"
-    add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=about)
+    add_repeated(option, "--rows", "FIRST:LAST", type=checked_rows, help=about)
     about = f"column map (TOML) for logs with other layouts: one for all logs, or one per log, {order} (-: no map)"
     add_repeated(option, "--columns", "MAP", help=about)
     option("--topic", metavar="TOPIC", help="topic of the joint states in bags (default: detected)")
     about = "torque per motor current of each joint [N m/A], for logs of currents (columns i1..) instead of torques"
     option("--gains", type=numbers, metavar="K1,K2,..", help=about)
+
+
+def add_log_form(option: Callable[..., Any], order: str = "in the order of the logs") -> None:
+    """Add the options for reading logs that `inputs.read_logs` interprets."""
+    add_layout(option, order)
     option(
         "--on-bad-rows",
         choices=("raise", "drop"),
@@ -65,18 +72,6 @@ def add_gravity(option: Callable[..., Any]) -> None:
         "on a wall (default: that of the file, or 0 0 -9.81)"
     )
     option("--gravity", nargs=3, type=finite, metavar=("X", "Y", "Z"), help=about)
-
-
-def add_nonphysical(option: Callable[..., Any]) -> None:
-    option("--allow-nonphysical", action="store_true", help="accept a model with physically inconsistent inertias")
-
-
-def add_ignore_inertials(option: Callable[..., Any]) -> None:
-    option("--ignore-inertials", action="store_true", help="load only the kinematics of the URDF")
-
-
-def add_terms(option: Callable[..., Any], about: str) -> None:
-    option("--terms", type=terms, metavar="TERMS", default="armature,viscous,coulomb,offset", help=about)
 
 
 def add_coulomb_velocity(option: Callable[..., Any], about: str) -> None:
@@ -109,17 +104,6 @@ def positive(text: str) -> float:
     return value
 
 
-def share(text: str) -> float:
-    value = finite(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1")
-    return value
-
-
-def names(text: str) -> tuple[str, ...]:
-    return tuple(x.strip() for x in text.split(",") if x.strip())
-
-
 def numbers(text: str) -> list[float]:
     return [finite(x) for x in text.split(",")]
 
@@ -129,61 +113,11 @@ def delays(text: str) -> float | list[float]:
     return found[0] if len(found) == 1 else found
 
 
-def densities(text: str) -> tuple[float, float] | None:
-    if text.strip() == "any":
-        return None
-    found = numbers(text)
-    if len(found) != 2 or not 0 <= found[0] < found[1]:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a pair of densities: pass a lower and an upper bound, as in --densities 100,20000, or any"
-        )
-    return found[0], found[1]
-
-
 def terms(text: str) -> tuple[str, ...]:
-    from ..identification.columns import DRIVE_TERMS
-
-    return _listed(text, DRIVE_TERMS)
-
-
-def _listed(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     given = tuple(x.strip() for x in text.split(",") if x.strip())
-    unknown = [x for x in given if x not in known]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown name {unknown[0]!r}; choose from {', '.join(known)}")
-    return tuple(dict.fromkeys(given))
-
-
-def parts(text: str) -> tuple[str, ...]:
-    from ..identification.selection_search import PARTS
-
-    return _listed(text, PARTS)
-
-
-def counterbalance(text: str) -> tuple[str, dict[str, object]]:
-    """Parse JOINT:NAME=NUMBER,.. and return the text, and the fields of a `Counterbalance` term."""
-    joint, sign, rest = text.partition(":")
-    try:
-        fields = {name.strip(): float(value) for name, value in (part.split("=") for part in rest.split(","))}
-    except ValueError:
-        fields = {}
-    if not (sign and joint.strip() and fields):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must have the form JOINT:NAME=NUMBER,.., as in --counterbalance "
-            "joint2:pivot=0.8,crank=0.2,angle=1.658"
-        )
-    name = joint.strip()
-    return text, {"kind": "Counterbalance", "joints": [int(name) if name.isdigit() else name], **fields}
-
-
-def axes(text: str) -> tuple[int, int]:
-    try:
-        first, second = (int(x) for x in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a pair of joint numbers: pass two, as in --coupled 5,6"
-        ) from None
-    return first, second
+    if unknown := [x for x in given if x not in DRIVES]:
+        raise argparse.ArgumentTypeError(f"unknown name {unknown[0]!r}; choose from {', '.join(DRIVES)}")
+    return given
 
 
 def pair(text: str) -> tuple[str, float]:
@@ -193,20 +127,23 @@ def pair(text: str) -> tuple[str, float]:
     return name.strip(), finite(value)
 
 
-def held(text: str) -> tuple[str, str]:
-    name, sign, how = text.partition("=")
-    if not name.strip() or (sign and how.strip() not in ("point", "pose")):
-        raise argparse.ArgumentTypeError(f"{text!r} must have the form FRAME or FRAME=point, as in --held left_sole")
-    return name.strip(), how.strip() or "pose"
-
-
 def rows(text: str) -> tuple[int, int] | None:
+    """The first and the last row of FIRST:LAST; None for all rows."""
     if text.strip() == ":":
         return None
-    try:
-        first, last = (int(x) for x in text.split(":"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be FIRST:LAST, as in --rows 500:37500, or : for all rows"
-        ) from None
-    return first, last
+    first, _, last = text.partition(":")
+    return int(first), int(last)
+
+
+def is_rows(text: str) -> bool:
+    """True if `rows` can read a text."""
+    with contextlib.suppress(ValueError):
+        rows(text)
+        return True
+    return False
+
+
+def checked_rows(text: str) -> str:
+    if not is_rows(text):
+        raise argparse.ArgumentTypeError(f"{text!r} must be FIRST:LAST, as in --rows 500:37500, or : for all rows")
+    return text

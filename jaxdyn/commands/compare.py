@@ -10,7 +10,7 @@ from .inputs import check_logs, filters_of, provenance_of, read_logs, read_model
 from .progress import Progress
 
 # options that the page does not list as settings, because they do not affect the result or are listed as files
-_NOT_SETTINGS = ("run", "command", "a", "b", "log", "out", "quiet")
+_NOT_SETTINGS = ("run", "parser", "command", "a", "b", "log", "out", "quiet")
 
 
 def add(commands: Any) -> None:

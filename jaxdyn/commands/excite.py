@@ -48,7 +48,6 @@ def add(commands: Any) -> None:
     arguments.add_log_form(command.add_argument_group("how the log of --compare is read").add_argument)
     arguments.add_chain(option)
     arguments.add_gravity(option)
-    arguments.add_nonphysical(option)
     option("--quiet", action="store_true", help="hide the progress bar and the summary")
 
 
@@ -77,7 +76,8 @@ def _add_limits(option) -> None:
 
 def _add_design(option) -> None:
     """Add the options for the objective and the extent of the search."""
-    arguments.add_terms(option, "drive terms to excite (default: %(default)s)")
+    about = f"drive terms to excite (default: {','.join(arguments.DRIVES)})"
+    option("--terms", type=arguments.terms, metavar="TERMS", default=arguments.DRIVES, help=about)
     option(
         "--torque-noise",
         type=numbers,
@@ -166,7 +166,7 @@ def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "Fou
     from ..identification.excitation import BSplines, FourierSeries, motion_limits
 
     parts = {"lock": dict(options.lock) or None, "tip": options.tip, "gravity": options.gravity}
-    chain = load_possible(options.model, allow_nonphysical=options.allow_nonphysical, **parts)
+    chain = load_possible(options.model, **parts)
     given = {name: getattr(options, name) for name in ("lower", "upper", *(r.replace("-", "_") for r in RATES))}
     if options.splines:
         family = BSplines(options.duration, options.splines)

@@ -7,10 +7,10 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .arguments import WrongUsage
+from .arguments import WrongUsage, rows
 
 if TYPE_CHECKING:
-    from ..identification import Filters, Knowledge, TorqueModel
+    from ..identification import Filters, TorqueModel
     from ..io import Log
     from ..model import Chain
     from ..report import Provenance
@@ -23,14 +23,14 @@ def use_float64() -> None:
     jax.config.update("jax_enable_x64", True)
 
 
-def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -> "Chain":
+def load_possible(path: str, **given: Any) -> "Chain":
     """Load a robot, and replace physically inconsistent inertias by the nearest consistent ones, with a warning."""
     from ..errors import JaxdynError, ModelError, warn
     from ..identification.base import with_possible_links
     from ..io.loading import load
 
     try:
-        return load(path, allow_nonphysical=allow_nonphysical, **given)
+        return load(path, **given)
     except ModelError:
         try:
             chain, names = with_possible_links(load(path, allow_nonphysical=True, **given))
@@ -60,7 +60,9 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
     elif format_of(text := read_bytes(path)) is URDF:
         there = {name: value for name, value in options.lock if f'"{name}"'.encode() in text}
         given = {"lock": there or None, "tip": options.tip, "gravity": options.gravity}
-        model = TorqueModel(load_possible(path, allow_nonphysical=allow_nonphysical, **given))
+        model = TorqueModel(
+            load(path, allow_nonphysical=True, **given) if allow_nonphysical else load_possible(path, **given)
+        )
     else:
         model = TorqueModel(load(path, gravity=options.gravity, allow_nonphysical=allow_nonphysical))
     velocity = getattr(options, "coulomb_velocity", None)
@@ -94,7 +96,7 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain", 
 
     names = coordinate_names(chain)
     numbered = coordinate_names(_unlocked(options, model)) if options.lock and chain.coupling is None else None
-    ranges = dict(enumerate(options.rows))
+    ranges = dict(enumerate(map(rows, options.rows)))
     maps = [None if path == "-" else path for path in options.columns]
     maps = maps * len(logs) if len(maps) == 1 else maps or [None] * len(logs)
     paths = [files_of(log) for log in logs]
@@ -129,22 +131,6 @@ def filters_of(options: argparse.Namespace, delay: float | list[float] | None = 
     from ..identification import Filters
 
     return Filters(options.cutoff, options.torque_cutoff or options.cutoff, options.stride, delay)
-
-
-def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | None":
-    """Prior knowledge from --links, --joints, --known and --mirrored; None if none of them is given."""
-    from ..errors import IdentificationError
-    from ..identification import Knowledge, mirrored_links
-
-    if options.links is None and options.joints is None and options.mirrored is None:
-        return None
-    pairs = () if options.mirrored is None else mirrored_links(chain)
-    if options.mirrored is not None and not pairs:
-        raise IdentificationError(
-            "--mirrored: no two links of this robot are mirror images in the xz plane of its base; omit the option, or name "
-            "the pairs in Python"
-        )
-    return Knowledge(options.links, options.joints, options.known or 0.0, pairs, options.mirrored or 0.05)
 
 
 def with_gravity(chain: "Chain", gravity: Sequence[float] | None) -> "Chain":

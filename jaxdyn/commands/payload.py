@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
     arguments.add_log_form(option, "in the order of the logs, with unloaded logs first")
     arguments.add_chain(option)
     arguments.add_gravity(option)
-    arguments.add_ignore_inertials(option)
+    option("--ignore-inertials", action="store_true", help="load only the kinematics of the URDF")
     option = command.add_argument_group("payload").add_argument
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
     option(

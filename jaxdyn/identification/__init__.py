@@ -168,7 +168,7 @@ from .preprocessing import (
 )
 from .result import Evaluation as Evaluation, Identification as Identification
 from .selection import TermChoice as TermChoice, Trial as Trial, choose_terms as choose_terms
-from .selection_search import Terms as Terms, read_terms as read_terms
+from .selection_search import Terms as Terms
 from .simulated_logs import (
     NOISE_LEVELS as NOISE_LEVELS,
     ClosedLoop as ClosedLoop,

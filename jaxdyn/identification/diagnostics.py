@@ -571,7 +571,7 @@ def _delay_that_stayed(result: Identification) -> list[Finding]:
     text = (
         f"the logged torques are {'late' if common > 0 else 'early'} relative to the positions by {1e3 * abs(common):.3g} ms "
         "(median of the joints). This delay was not removed and distorts inertias and friction: select delays too "
-        f"(Terms(choose=('delays',)), --choose delays), or remove it with --delay {common:.3g}; check the time stamps and the "
+        f"(Terms(choose=('delays',))), or remove it with --delay {common:.3g}; check the time stamps and the "
         "filters of the log"
     )
     return [Finding("delay", names, text)]

@@ -28,7 +28,7 @@ from ..errors import IdentificationError, LogError, ModelError, OutputError
 from ..io.column_map import ALIASES
 from ..io.files import write_whole
 from ..io.logs import Log, check_time, row_range
-from ..io.tables import Table, find_bad_rows, open_table
+from ..io.tables import TEXT_SUFFIXES, Table, find_bad_rows, open_table
 from ..model.build import unrounded
 from ..model.chain import Chain, coordinate_names, frame_index, layout
 from ..model.joints import Free
@@ -350,6 +350,16 @@ def _of_imu(chain: Chain, raw: Samples, imu: Float[np.ndarray, "N 6"]):
 POSE = tuple(f"base_{x}" for x in ("px", "py", "pz", "qw", "qx", "qy", "qz"))
 IMU = tuple(f"imu_{x}" for x in ("wx", "wy", "wz", "ax", "ay", "az"))
 MOMENT, FORCE = ("mx", "my", "mz"), ("fx", "fy", "fz")
+
+
+def has_base_motion(path: str | os.PathLike[str]) -> bool:
+    """True if a file has columns of `read_mechanism_log` for the pose or the IMU of a base."""
+    path = pathlib.Path(path)
+    return (
+        path.is_file()
+        and path.suffix in (*TEXT_SUFFIXES, ".npz", ".parquet")
+        and bool({*POSE, *IMU} & {*open_table(path).names})
+    )
 
 
 def read_mechanism_log(

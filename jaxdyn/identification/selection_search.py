@@ -6,17 +6,14 @@ one, and tested on that block, without reading the log again.
 
 Torque terms that the user specifies in addition to the links' inertias (`Terms`).
 
-Reading of further terms from a TOML file (`read_terms`).
+Terms from the tables of a settings file (`term_of`).
 
 Candidate terms for each joint, and the friction model that consists of the selected terms."""
 
 import copy
 import dataclasses
 import math
-import os
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -540,44 +537,14 @@ KINDS: dict[str, type[FrictionTerm]] = {
 }
 
 
-def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[FrictionTerm, ...]:
-    """Read further terms for `Terms(further=...)` from a TOML file with one `[[term]]` table per term.
-
-        [[term]]
-        kind = "Counterbalance"
-        joints = ["joint2"]
-        pivot = 0.8
-        crank = 0.2
-        angle = 1.658
-        fitted = ["reserve"]
-
-    The key `kind` is the class of the term. The key `joints` lists the joints that have the term, by name or by number
-    counted from 1; without this key, all joints have it. All other keys are fields of the class, in SI units.
-
-    Args:
-        path: the file to read.
-        joints: the robot's joint names.
-
-    Raises:
-        IdentificationError: the file cannot be read, is not TOML, or contains anything other than `[[term]]` tables.
-            The error is also raised if a kind, joint or field is unknown or a value is invalid; the message then names
-            the file and the term.
-    """
-    try:
-        held = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise IdentificationError(f"{path}: not a valid file of terms: {error}") from None
-    terms = held.get("term")
-    if set(held) != {"term"} or not isinstance(terms, list) or not terms:
-        raise IdentificationError(f"{path}: a file of terms may contain only [[term]] tables")
-    return tuple(term_of(f"{path}: term {k + 1}", said, joints) for k, said in enumerate(terms))
-
-
 def term_of(place: str, said: Mapping[str, Any], joints: Sequence[str]) -> FrictionTerm:
-    """Create a term from one TOML table, with its kind, joints and fields.
+    """Create a term from a [[term]] table of TOML, such as {kind = "Cable", joints = ["joint2"], powers = [1, 3]}.
+
+    The kind is the class of the term. Joints are named or counted from 1; by default, all joints have the term. All other
+    keys are fields of the class, in SI units.
 
     Raises:
-        IdentificationError: as for `read_terms`.
+        IdentificationError: the kind, a joint or a field is unknown, or a value is invalid.
     """
     rest = dict(said)
     kind = KINDS.get(rest.pop("kind", ""))

@@ -37,7 +37,15 @@ from .provenance import Provenance
 from .quality import FAIR, GOOD, deviations_from, pooled, pooled_raw, torque_units
 from .verdicts import ErrorLimit, Verdict, assess, verdict
 
-FILES = ("parameters.csv", "errors.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
+FILES = (
+    "parameters.csv",
+    "errors.csv",
+    "identified.urdf",
+    "identified.xml",
+    "model.eqx",
+    "report.html",
+    "settings.toml",
+)
 MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that cannot represent every model
 
 
@@ -65,6 +73,7 @@ def write_all(
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
     findings: Sequence[Finding] | None = None,
+    settings: str = "",
 ) -> WrittenFiles:
     """Write all results to a folder, which is created if necessary; return the paths by file name, with the verdict.
 
@@ -75,7 +84,8 @@ def write_all(
       without negative friction, damping or armature;
     - parameters.csv: the identified parameters (`write_parameters`);
     - errors.csv: the torque errors by run and joint (`write_errors`);
-    - report.html: the report (`write_report`).
+    - report.html: the report (`write_report`);
+    - settings.toml: the settings with which `jaxdyn identify --settings settings.toml` repeats the identification, if given.
 
     The errors and the verdict are computed with the model loaded from model.eqx. The report also shows the predictions of
     the other model files.
@@ -97,6 +107,7 @@ def write_all(
         limits: acceptable errors, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
         findings: suspected faults, for the report and its verdict; by default those of `diagnose_identification`.
+        settings: contents of settings.toml.
 
     Raises:
         OutputError: the folder cannot be written, because it is a file, permission is denied, or the disk is full.
@@ -111,6 +122,8 @@ def write_all(
         target.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
         write_parameters(result, draft / "parameters.csv")
+        if settings:
+            (draft / "settings.toml").write_text(settings, "utf-8")
         notes, options, mended = _write_models(result, draft, source_urdf, load_options or {})
         if (draft / "model.eqx").exists():
             result = as_written(result, load_torque_model(draft / "model.eqx"))
@@ -119,7 +132,7 @@ def write_all(
         write_report(result, draft / "report.html", title, date, notes, limits, provenance, findings, assessed)
         names = [name for name in FILES if (draft / name).exists()]
         moves = [(draft / name, target / name) for name in names]
-        for name in MAY_LACK:
+        for name in (*MAY_LACK, "settings.toml"):
             stale = target / name
             if name not in names and stale.exists() and not (source_urdf is not None and stale.samefile(source_urdf)):
                 moves.append((stale, target / f"{name}.old"))
@@ -275,7 +288,7 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
         lines.append(
             Text(
                 f"{count} of {result.chain.n} links are physically inconsistent (see the report), so no URDF "
-                "was written: omit --no-consistent",
+                "was written: fit with consistent = true",
                 style="yellow",
             )
         )

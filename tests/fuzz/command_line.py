@@ -7,6 +7,7 @@ import os
 import random
 import re
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,25 +22,15 @@ _DAMAGE = {
     "log0.csv": lambda rng, data: tables.damaged_csv(rng, data, ","),
     "log.npz": tables.damaged_npz,
     "setup.toml": lambda rng, data: text.damaged_text(rng, data.decode()).encode(),
+    "settings.toml": lambda rng, data: trees.as_toml(trees.damaged_tree(rng, tomllib.loads(data.decode()))).encode(),
     "gains.json": lambda rng, data: trees.as_json(rng, trees.damaged_tree(rng, json.loads(data))).encode(
         "utf-8", "replace"
     ),
 }
 _PORT = "PORT"  # one of the process that runs the command
 _COMMANDS = (
-    ("identify", "--model", "arm.urdf", "--log", "log0.csv", "--no-consistent", "--out", "out"),
-    (
-        "identify",
-        "--model",
-        "arm.urdf",
-        "--log",
-        "log.npz",
-        "--columns",
-        "setup.toml",
-        "--no-consistent",
-        "--out",
-        "out",
-    ),
+    ("identify", "--model", "arm.urdf", "--log", "log0.csv", "--settings", "settings.toml", "--out", "out"),
+    ("identify", "--log", "log.npz", "--columns", "setup.toml", "--settings", "settings.toml", "--out", "out"),
     ("compare", "arm.urdf", "arm.eqx", "--log", "log0.csv", "--out", "out.html"),
     ("payload", "--model", "arm.urdf", "--loaded", "log0.csv", "--calibrated", "gains.json", "--out", "out.json"),
     ("view", "arm.urdf", "log0.csv", "--seconds", "0.01", "--port", _PORT),
@@ -51,9 +42,8 @@ _OPTIONS = (
     "--gains",
     "--lock",
     "--tip",
-    "--cutoff",
-    "--stride",
-    "--on-bad-rows",
+    "--gravity",
+    "--topic",
     "--mass",
     "--delay",
     "--limit",

@@ -72,6 +72,15 @@ OF_CURRENTS = {
     "i": {"columns": ["tau1", "tau2"], "unit": "mA", "gains": [14.8, -3.0]},
 }
 OF_BAG = {"topic": "/joint_states", "joints": ["turn", "lift"], "q": {"sign": [1, -1]}, "i": {"gains": [2.0, 3.0]}}
+SETTINGS = {
+    "model": "arm.urdf",
+    "log": ["log0.csv"],
+    "consistent": False,
+    "cutoff": 9.0,
+    "terms": ["viscous"],
+    "choose": [],
+}
+SETTINGS |= {"rows": [":"], "holdout": 0.4, "lock": {}, "term": [{"kind": "Cable", "joints": [1], "powers": [1, 2]}]}
 
 
 def motion() -> dict[str, np.ndarray]:
@@ -99,7 +108,7 @@ def make(folder: Path, programs: bool = True) -> None:
     _models(folder, programs)
     from .trees import as_toml
 
-    for name, tree in (("setup", SETUP), ("currents", OF_CURRENTS), ("bag", OF_BAG)):
+    for name, tree in (("setup", SETUP), ("currents", OF_CURRENTS), ("bag", OF_BAG), ("settings", SETTINGS)):
         (folder / f"{name}.toml").write_text(as_toml(tree))
     (folder / "made").touch()
 

@@ -99,7 +99,7 @@ NOT_OF_ARRAYS = {
     ).split(),
     "file or text": (
         "load loads load_model load_torque_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
-        "read_terms save_torque_model save_urdf to_urdf update_urdf to_mjcf with_inertias_of_shapes "
+        "save_torque_model save_urdf to_urdf update_urdf to_mjcf with_inertias_of_shapes "
         "read_mechanism_log write_mechanism_log write_mjcf write_predictor write_source"
     ).split(),
     "picture, page or printed text": (
