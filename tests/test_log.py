@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import tomllib
 import zipfile
 
 import jax.numpy as jnp
@@ -258,7 +259,7 @@ def test_a_log_without_header_is_refused(write):
 def test_missing_and_double_columns_are_named(write, names, text):
     message = complaint(write(rows_of(table()), header=names))
     assert text in message and len(message) < 2000
-    assert "missing" not in text or message.endswith("in a column map (docs/logs.md): columns='map.toml'")
+    assert "missing" not in text or "in a column map (docs/logs.md): columns='map.toml'" in message
 
 
 def test_a_log_with_the_wrong_number_of_joints_is_refused(write):
@@ -733,6 +734,9 @@ JOINT_NAMES = ("shoulder_pan", "elbow")
         "{word}[{joint}]",
         "joint_states.{word}.{joint}",
         "{word} {joint}",
+        "{joint}::{word}",
+        "{word}['{joint}']",
+        "state.{joint}.actual_{word}",
     ],
 )
 @pytest.mark.parametrize("words", [("position", "velocity", "effort"), ("q", "qd", "tau"), ("Pos", "Vel", "Torque")])
@@ -769,6 +773,49 @@ def test_mistakes_in_columns_called_by_joint_are_named(write):
     np.testing.assert_array_equal(
         read_log(write(rows_of(table()), named), joints, gains=[2.0, 1.0]).tau, motion()["tau"] * [2, 1]
     )
+
+
+def test_the_only_group_with_positions_and_torques_is_read(write):
+    joints, words = ("elbow", "arm"), ("position", "velocity", "effort")
+    header = ["__time", *(f"/joint_states/{joint}/{word}" for word in words for joint in joints)]
+    wide = np.hstack([table(), 7 * table()[:, 1:3]])
+    same(read_log(write(rows_of(wide), [*header, "/commands/elbow/position", "/commands/arm/position"]), joints))
+    twice = [name.replace("/joint_states", "/simulated") for name in header[1:]]
+    text = complaint(write(rows_of(np.hstack([table(), table()[:, 1:]])), [*header, *twice]), joints)
+    assert "'/joint_states/elbow/position' and '/simulated/elbow/position' both look like q of joint 'elbow'" in text
+
+
+@pytest.mark.parametrize("form", ["/joint_states/{}[{}]", "joint_states.{}.{}", "/robot/{}_{}"])
+def test_numbered_columns_may_have_a_common_beginning(write, form):
+    header = ["time", *(form.format(word, k) for word in ("position", "velocity", "effort") for k in (0, 1))]
+    same(read_log(write(rows_of(table()), header), 2))
+    same(read_log(write(rows_of(table()), header), ("elbow", "arm")))
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        (["clock", "M1", "M2", "x", "y", "A1", "A2"], ("clock", "M*", "A*")),  # in the order of the file
+        (["clock", "torque_1", "torque_2", "x", "y", "w.1", "w.2"], ("clock", "w.*", "torque_*")),
+        (
+            ["s", *(f"left_{j}/{w}" for w in ("position_cmd", "position_now", "effort_now") for j in ("elbow", "arm"))],
+            ("s", "left_*/position_now", "left_*/effort_now"),
+        ),
+    ],
+)
+def test_a_map_for_columns_that_are_not_recognised_is_proposed_and_works(write, header, columns):
+    path = write(rows_of(table()), header)
+    text = complaint(path, ("elbow", "arm"))
+    proposed = text.partition("\n\n")[2]
+    found = tomllib.loads(proposed)
+    assert (found["t"]["column"], found["q"]["columns"], found["tau"]["columns"]) == columns
+    log = read_log(path, ("elbow", "arm"), columns=found)
+    at = [
+        header.index(columns[1].replace("*", x)) if columns[1].replace("*", x) in header else None
+        for x in ("1", "elbow")
+    ]
+    np.testing.assert_array_equal(log.q[:, 0], table()[:, next(k for k in at if k is not None)])
+    assert "\n" not in complaint(write(rows_of(table()), ["t", "q1", "q3", *HEADER[3:]]))
 
 
 def test_numbered_joints_that_the_robot_lacks_are_refused(write):

@@ -5,6 +5,7 @@
 
 import dataclasses
 import itertools
+import json
 import math
 import os
 import pathlib
@@ -46,6 +47,8 @@ def find_columns(
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
     """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes."""
     stems = [stem_of(name) for name in names]
+    if not any(_KIND.get(stem) == "q" for stem, _ in stems):
+        stems = _without_start(names, stems)
     if not any(_KIND.get(stem) == "q" for stem, _ in stems) and (kinds := named_columns(path, names, joints)):
         clock = clock_columns(names)
         if "i" in kinds and "tau" in kinds:
@@ -87,6 +90,18 @@ def find_columns(
     return kinds, ignored, notes
 
 
+def _without_start(names: Sequence[str], stems: list[tuple[str, int | None]]) -> list[tuple[str, int | None]]:
+    """Stems and numbers without the common beginning of the only numbered positions, as in /joint_states/position[0]."""
+    split = [re.fullmatch(r"(.*[/.])([a-zA-Z][^/.]*(?:\.\d+)?)", name) for name in names]
+    of = [
+        ("", stem) if match is None else (match[1], stem_of(match[2])) for match, stem in zip(split, stems, strict=True)
+    ]
+    starts = {start for start, (stem, number) in of if start and _KIND.get(stem) == "q" and number is not None}
+    if len(starts) != 1:
+        return stems
+    return [own if start in starts else plain for (start, own), plain in zip(of, stems, strict=True)]
+
+
 def _by_number(
     path: pathlib.Path, names: Sequence[str], stems: Sequence[tuple[str, int | None]]
 ) -> tuple[dict[str, str], dict[str, dict[int, str]], list[str], list[str]]:
@@ -115,38 +130,96 @@ def _by_number(
 
 _PLURALS = {"positions": "q", "velocities": "qd", "torques": "tau", "efforts": "tau", "currents": "i"}
 _WORDS = {word: kind for kind, words in ALIASES.items() if kind != "t" for word in words}
-_WORDS |= {**_PLURALS, "temperatures": "temperature"}
+_WORDS |= {**_PLURALS, "temperatures": "temperature", "angle": "q"}
 
 
 def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str]) -> dict[str, list[str]]:
-    """Find columns called by quantity and joint (shoulder/position, effort[shoulder]), in the order of the joints, if any."""
+    """Find columns called by quantity and joint (shoulder/position, effort[shoulder]), in the order of the joints, if any.
+
+    If several columns look like one quantity of a joint, those of the only group of columns with a common beginning, such as
+    /joint_states/, that has positions and torques (or currents) of all joints are taken.
+    """
     if not joints:
         return {}
     word, joint = ("|".join(sorted(map(re.escape, some), key=len, reverse=True)) for some in (_WORDS, joints))
     by_name = {name.lower(): name for name in joints}
-    forms = rf"({word})[/._ -]({joint})", rf"({joint})[/._ -]({word})", rf"({word})[\[(]({joint})[\])]"
-    form = re.compile(rf"(?:.*[/.])?(?:{'|'.join(forms)})", re.IGNORECASE)
-    found: dict[tuple[str, str], str] = {}
+    word = rf"(?:(?:actual|measured)[_ ])?({word})"
+    forms = (
+        rf"{word}(?:[/._ :-]|::)({joint})",
+        rf"({joint})(?:[/._ :-]|::){word}",
+        rf"{word}[\[(]['\"]?({joint})['\"]?[\])]",
+    )
+    form = re.compile(rf"(.*[/.])?(?:{'|'.join(forms)})", re.IGNORECASE)
+    found: dict[tuple[str, str], dict[str, str]] = {}  # columns by their beginnings
     for name in names:
         match = form.fullmatch(name) or form.fullmatch(_UNIT.sub("", name.lower()))
         if match is None:
             continue
-        w1, j1, j2, w2, w3, j3 = (part and part.lower() for part in match.groups())
+        start, w1, j1, j2, w2, w3, j3 = (part and part.lower() for part in match.groups())
         key = _WORDS[w1 or w2 or w3], by_name[j1 or j2 or j3]
-        if key in found:
-            fault = f"columns {found[key]!r} and {name!r} both look like {key[0]} of joint {key[1]!r}"
-            raise log_error(f"{path}: {fault}", "Name the right ones in a column map (docs/logs.md): {columns}")
-        found[key] = name
-    if not any(kind == "q" for kind, _ in found):
-        found |= {("q", joint): joint for joint in joints if joint in names}
-    missing = [joint for joint in joints if ("q", joint) not in found]
+        _refuse_double(path, key, found.setdefault(key, {}).setdefault(start or "", name), name)
+    if any(len(columns) > 1 for columns in found.values()):
+        has = lambda start, kinds: all(any(start in found.get((kind, j), ()) for kind in kinds) for j in joints)
+        starts = dict.fromkeys(start for columns in found.values() for start in columns)
+        whole = [start for start in starts if has(start, ["q"]) and has(start, ["tau", "i"])]
+        if len(whole) != 1:
+            key, (first, second, *_) = next((key, [*some.values()]) for key, some in found.items() if len(some) > 1)
+            _refuse_double(path, key, first, second)
+        found = {key: columns for key, columns in found.items() if whole[0] in columns}
+        found = {key: {whole[0]: columns[whole[0]]} for key, columns in found.items()}
+    taken = {key: next(iter(columns.values())) for key, columns in found.items()}
+    if not any(kind == "q" for kind, _ in taken):
+        taken |= {("q", joint): joint for joint in joints if joint in names}
+    missing = [joint for joint in joints if ("q", joint) not in taken]
     if len(missing) == len(joints):
         return {}
     if missing:
         fault = f"{path}: no columns contain the positions of {', '.join(missing)}; {_listed(names)}"
         raise log_error(fault, f"{IN_A_MAP}. {LOCK_THEM}")
-    kinds = list(dict.fromkeys(kind for kind, _ in found))
-    return {kind: [found[kind, j] for j in joints] for kind in kinds if all((kind, j) in found for j in joints)}
+    kinds = list(dict.fromkeys(kind for kind, _ in taken))
+    return {kind: [taken[kind, j] for j in joints] for kind in kinds if all((kind, j) in taken for j in joints)}
+
+
+def _refuse_double(path: pathlib.Path, key: tuple[str, str], first: str, second: str) -> None:
+    """Raise an error if two columns look like the same quantity of a joint."""
+    if first is not second:
+        fault = f"columns {first!r} and {second!r} both look like {key[0]} of joint {key[1]!r}"
+        raise log_error(f"{path}: {fault}", "Name the right ones in a column map (docs/logs.md): {columns}")
+
+
+_LIKELY = {"q": r"pos|angle|\bq", "tau": r"tor|tau|eff|moment|force|curr"}
+_COMMANDED = r"cmd|comm|des|targ|ref|set"
+
+
+def proposed_map(names: Sequence[str], joints: Sequence[str] = ()) -> str:
+    """A column map with the likeliest columns of a table, to be corrected; empty if positions are numbered as expected.
+
+    Columns that differ only in a joint's name or in a number belong together. Those called like positions or torques, and
+    not like commands, come first, otherwise those that stand first.
+    """
+    if not names or any(_KIND.get(stem) == "q" and number is not None for stem, number in map(stem_of, names)):
+        return ""
+    groups: dict[str, list[str]] = {}
+    any_joint = "|".join(sorted(map(re.escape, joints), key=len, reverse=True))
+    for name in names:
+        pattern, count = re.subn(any_joint, "*", name, flags=re.IGNORECASE) if joints else ("", 0)
+        pattern, count = (pattern, count) if count else re.subn(r"\d+(?=\D*$)", "*", name)
+        if count == 1:
+            groups.setdefault(pattern, []).append(name)
+    n = len(joints) or max(map(len, groups.values()), default=1)
+    wide = [pattern for pattern, some in groups.items() if len(some) == n]
+    clock = next((name for name in names if re.search("time|stamp|clock", name, re.IGNORECASE)), names[0])
+    lines = ["", "", "[t]", f"column = {json.dumps(clock)}", 'unit = "s"']
+    for kind, unit in (("q", "rad"), ("tau", "Nm")):
+        like = lambda expression, pattern: re.search(expression, pattern, re.IGNORECASE) is not None
+        rank = {
+            p: (like(_COMMANDED, p), not like(_LIKELY[kind], p), any(like(x, p) for x in _LIKELY.values()))
+            for p in wide
+        }
+        best = min(rank, key=rank.__getitem__, default=None)
+        wide = [pattern for pattern in wide if pattern != best]
+        lines += [f"[{kind}]", f"columns = {json.dumps(best or ['?'] * n)}", f'unit = "{unit}"']
+    return "\n".join(lines)
 
 
 def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
@@ -165,7 +238,9 @@ def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> l
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"the columns are {', '.join(filter(None, names))}"
+    named = list(filter(None, names))
+    more = f" and {len(named) - 2 * _LISTED} more" if len(named) > 2 * _LISTED else ""
+    return f"the columns are {', '.join(named[: 2 * _LISTED])}{more}"
 
 
 def clock_columns(names: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ import dataclasses
 import io
 import os
 import pathlib
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from .column_map import (
     find_columns,
     labels_of,
     named_columns,
+    proposed_map,
     read_column_map,
     seconds_of,
     stem_of,
@@ -343,7 +345,13 @@ def read_log(
     table = open_log(files, names, given, topic)
     kinds, ignored, found = table.kinds, [], []
     if kinds is None:
-        kinds, ignored, found = find_columns(path, table.names, gains is not None, names or ())
+        try:
+            kinds, ignored, found = find_columns(path, table.names, gains is not None, names or ())
+        except LogError as error:
+            if "columns" not in error.arguments:
+                raise
+            proposal = re.sub(r"([{}])", r"\1\1", proposed_map(table.names, names or ()))
+            raise LogError(error.fault, error.remedy + proposal, **error.arguments) from None
     arrays, cells = table.read([name for names in kinds.values() for name in names])
     blocks = blocks_of(path, kinds, arrays)
     blocks["t"], counted = seconds_of(blocks["t"])
