@@ -39,7 +39,7 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification.accumulate import accumulate_samples
 from jaxdyn.identification.base import given_torque, impossible_links, with_stand_ins
-from jaxdyn.report.verdicts import assess
+from jaxdyn.report import verdict
 from regression import known_arm, states
 
 ALL = Columns()
@@ -170,10 +170,10 @@ def test_held_out_figures_of_the_report_do_not_depend_on_the_fit_to_all_data(pri
     late = log.t > 0.8 * log.t[-1]
     other = identify(prior, dataclasses.replace(log, tau=np.where(late[:, None], 2 * log.tau, log.tau)), **SHARP)
     seen = dataclasses.replace(other, validation=result.validation)  # only the fit to all data differs
-    one, two = assess(result), assess(seen)
+    one, two = verdict(result), verdict(seen)
     for a, b in zip(one.simulated, two.simulated, strict=True):
         np.testing.assert_allclose(b[1].rms, a[1].rms, rtol=1e-3)
-    np.testing.assert_allclose(two.prior.driven.rms, one.prior.driven.rms, rtol=1e-6)
+    np.testing.assert_allclose(two.given.driven.rms, one.given.driven.rms, rtol=1e-6)
 
 
 def test_validation_runs_are_not_fitted(prior, log, result):
@@ -344,7 +344,7 @@ SINGLE = """
 import dataclasses, json
 import jax, jax.numpy as jnp, numpy as np
 from helpers import linear_friction, random_chain
-from jaxdyn.report.verdicts import assess
+from jaxdyn.report import verdict
 from regression import known_arm, states
 from jaxdyn import identify
 from jaxdyn.identification import Filters, Terms, random_excitation, synthetic_log

@@ -28,7 +28,7 @@ from jaxdyn.identification.columns import INERTIAL_NAMES
 from jaxdyn.identification.mechanisms import _continuous, _in_coordinates, _of_imu, left_over, remaining_parameters
 from jaxdyn.identification.prediction import fit_quality, predict
 from jaxdyn.mechanisms import linkages
-from jaxdyn.report.verdicts import assess
+from jaxdyn.report import verdict
 from standing_robots import STEP, standing_log
 
 FEET = "left_sole", "right_sole"
@@ -259,11 +259,11 @@ def test_a_five_bar_without_encoders_at_its_passive_joints():
     assert result.base.size == 8  # d11, d22, and d and both gravity terms with what lies beside the links' lines
     assert agreeing(result, chain) == 1.0 and not result.inconsistent_links
     assert result.validation[0].fit.total_relative < 1.0
-    judged = assess(result)  # the loop's force stands in all predictions, and passive joints in no verdict
+    judged = verdict(result)  # the loop's force stands in all predictions, and passive joints in no verdict
     assert result.has_unmeasured_forces and not judged.simulated
-    assert [use.level for use in judged.verdict.uses] == ["good", "good", "fair"]
-    assert "closed loops" in judged.verdict.uses[2].text
-    assert 1.0 < judged.prior.given.total_relative < 40.0  # masses are up to 20 % off
+    assert [use.level for use in judged.uses] == ["good", "good", "fair"]
+    assert "closed loops" in judged.uses[2].text
+    assert 1.0 < judged.given.given.total_relative < 40.0  # masses are up to 20 % off
 
 
 @pytest.mark.ci

@@ -54,7 +54,7 @@ from jaxdyn.identification.diagnostics import _unexcited, _weighted
 from jaxdyn.identification.factors import QRFactors
 from jaxdyn.identification.loaded_runs import loaded_runs, transform_matrix
 from jaxdyn.identification.payload import given_body
-from jaxdyn.report.files import payload_json, read_gains
+from jaxdyn.report.payloads import payload_json, read_gains
 from jaxdyn.spatial.inertia import (
     inertial_parameters_from_com,
     pseudo_inertia,

@@ -44,7 +44,7 @@ from jaxdyn.identification.filters import low_pass
 from jaxdyn.identification.friction_fit import chain_with_friction
 from jaxdyn.report import results, write_all
 from jaxdyn.report.markup import rounded
-from jaxdyn.report.parameter_sections import files_section
+from jaxdyn.report.sections import errors_section, first_screen
 from test_friction import samples, wander
 
 ALL = (
@@ -260,7 +260,7 @@ def test_the_report_says_what_each_file_predicts(identified, tmp_path, page):
     law = dataclasses.replace(result.chain.friction, viscous=result.chain.friction.viscous.at[0].set(-0.2))
     negative = dataclasses.replace(result, chain=dataclasses.replace(result.chain, friction=law))
     paths = write_all(negative, tmp_path)
-    files = {file.name: file for file in page["all"][7].files}
+    files = {file.name: file for file in page["all"][1].files}
     assert tuple(files) == ("model.eqx", "identified.urdf", "identified.xml")
     (fitted,) = result.fitted  # the files contain the fit to all data, which includes what was held out
     own = fit_quality(fitted.samples.tau, fitted.predicted_by(load_torque_model(paths["model.eqx"])), fitted.samples.qd)
@@ -276,8 +276,11 @@ def test_the_report_says_what_each_file_predicts(identified, tmp_path, page):
     assert fit.total_relative > 1.2 * own.total_relative
     assert float(chain.friction.viscous[0]) == 0 and float(chain.friction.coulomb[0]) > 0
     assert "damping" not in paths["identified.xml"].read_text().split("joint2")[0]
-    text = files_section(negative, page["all"][7].files)
-    assert text.count("<li>") == 2 and "joint1" in text and rounded(fit.total_relative) in text
+    assert rounded(fit.total_relative) in errors_section(negative, page["all"][1])
+    text = first_screen(negative, page["all"][1])
+    assert (
+        "not identified.urdf and identified.xml: the friction model" in text and "armature of joint1 is omitted" in text
+    )
 
 
 def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch, page):
@@ -292,8 +295,8 @@ def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch, page):
     mine = dataclasses.replace(result, columns=columns, parameters=parameters, fitted=(pulled,))
     monkeypatch.setattr(results, "write_parameters", lambda result, path: path.touch())
     paths = write_all(mine, tmp_path)
-    assert "model.eqx" not in paths and any("model.eqx was not written: the columns kq1" in x for x in page["all"][3])
-    assert "the format cannot represent the columns kq1" in page["all"][7].files[0].why
+    assert "model.eqx" not in paths and any("model.eqx was not written: the columns kq1" in x for x in page["all"][4])
+    assert "the format cannot represent the columns kq1" in page["all"][1].files[0].why
 
 
 def test_the_nearest_friction_takes_power():

@@ -39,6 +39,7 @@ from jaxdyn.io import check_log, load, loads
 from jaxdyn.model import with_leaves, with_transmission
 from jaxdyn.report import verdict
 from jaxdyn.report.quality import floored, resimulated, simulated_against_coasting, torque_accuracy
+from jaxdyn.report.verdicts import LIMITS
 from verdict_cases import REAL, SIMULATED, Case
 
 URDF = """<robot name="arm"><link name="base"/>
@@ -240,9 +241,9 @@ def test_a_joint_that_did_not_move_is_not_tested(span, said):
     model = loads(URDF.format(axis="0 1 0"))
     judged = verdict(identify(model, log(truth(), 15.0, 1, span=np.array(span), noise=0.02)))
     assert judged.joints == tuple("untested" if x < 1 else "good" for x in span)
-    assert all("good" not in (use.level, check.level) for use in judged.uses for check in judged.checks[3:5])
+    assert all(use.level != "good" for use in judged.uses)
     assert judged.uses[1].level == said and "ot tested: " in judged.uses[1].text
-    assert not judged.checks[4].text.startswith("Validation confirms the fit:")
+    assert any("alidation does not" in check.text or "alidation says nothing" in check.text for check in judged.checks)
 
 
 def test_an_uncertain_torque_that_matters_little_is_excused():
@@ -275,9 +276,11 @@ def test_errors_confined_to_low_speeds_are_not_averaged_away():
         stuck = dataclasses.replace(run, prediction=run.prediction + error.T)
         judged = verdict(dataclasses.replace(result, validation=(stuck,)))
         accuracy = torque_accuracy(dataclasses.replace(result, validation=(stuck,)))
-        assert accuracy.without_noise[1] < 0.1 and accuracy.at_worst_speed[1] == pytest.approx(size, rel=0.1)
+        assert accuracy.relative[1] < LIMITS["torque"].good and accuracy.slow[1] == pytest.approx(size, rel=0.1)
         assert judged.joints == ("good", level, "good") and judged.uses[1].level == level
-    assert re.search(r"\(shoulder: .*% at speeds of [\d.]+ to [\d.]+", judged.uses[1].text)
+    assert re.search(
+        r"t speeds of [\d.]+ to [\d.]+, the torque error is .*% of the torque \(shoulder\)", judged.uses[1].text
+    )
 
 
 def test_play_is_found_and_forbids_reliance_on_simulation():

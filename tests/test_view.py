@@ -15,7 +15,6 @@ from helpers import random_chain
 from jaxdyn.cli import main
 from jaxdyn.commands.view import read_robot
 from jaxdyn.io.shapes import find_mesh
-from jaxdyn.report.pictures import line_ends
 from jaxdyn.view import scene as triangles
 from jaxdyn.view.scene import (
     effort_limits,

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     use_float64()
     from ..errors import OutputError
     from ..io.files import check_output_file, write_whole
-    from ..report.files import read_gains
+    from ..report.payloads import read_gains
 
     if options.out:
         check_output_file(options.out)
@@ -144,7 +144,7 @@ def _fitted(
 ) -> tuple[str, list[str]]:
     """The gains for a known mass, or the payload, as JSON text and as lines for the terminal."""
     from ..identification.payload import calibrate_gains, identify_payload
-    from ..report.files import gains_json, gains_lines, payload_json, payload_lines
+    from ..report.payloads import gains_json, gains_lines, payload_json, payload_lines
 
     filters = filters_of(options, options.delay)
     setting = {"frame": options.frame, "own_friction": options.own_friction, "filters": filters}

@@ -1,6 +1,4 @@
-"""Comparison of two models on the same logs as text for the terminal: a table of errors, and a verdict.
-
-HTML page that compares two models on the same logs."""
+"""Comparison of two models on the same logs: a table of errors and a verdict for the terminal, and an HTML page."""
 
 import datetime
 import os
@@ -12,24 +10,26 @@ from ..errors import OutputError
 from ..identification.prediction import MOVING
 from ..identification.validation import ModelComparison
 from ..io.files import write_whole
-from .fit_sections import error_columns, errors_of
 from .markup import (
     Column,
     columns_table,
     element,
     escaped,
     faint,
-    group_row,
     names_column,
+    notes_section,
+    page,
+    page_head,
     rounded,
     section,
 )
-from .page import made_by, notes_section, page, page_head
 from .pictures import plot, time_view
 from .provenance import Provenance, provenance_section
 from .quality import position_units, torque_units
+from .sections import errors_of
 
 BETTER = 1.05  # errors of a joint within 5 % count as equal
+_POINTS = 80_000  # maximum total number of points in all curves
 
 
 def print_whole(console: Any, table: Any) -> None:
@@ -47,48 +47,28 @@ def print_whole(console: Any, table: Any) -> None:
 def comparison_verdict(comparison: ModelComparison) -> str:
     """The errors of both models and the better model, in two sentences."""
     names, ratio, joints = comparison.names, comparison.ratio, comparison.chains[0].joint_names
-    totals = [fit.total_relative for fit in comparison.fits]
-    first, second = ([j for j, r in enumerate(x) if r > BETTER] for x in (ratio, 1 / ratio))
+    totals = [rounded(fit.total_relative) for fit in comparison.fits]
     both = (
-        f"{names[0]} predicts the torques with a total relative error of {rounded(totals[0])} %, "
-        f"{names[1]} with {rounded(totals[1])} %."
+        f"{names[0]} predicts the torques with a total relative error of {totals[0]} %, {names[1]} with {totals[1]} %."
     )
-    if not first and not second:
+    better = [[joint for joint, r in zip(joints, x, strict=True) if r > BETTER] for x in (ratio, 1 / ratio)]
+    if not any(better):
         return f"{both} The errors of the two models differ by no more than 5 % on any joint."
-    if not first or not second:
-        better = names[0] if first else names[1]
-        which = first or second
-        where = (
-            "every joint" if len(which) == len(joints) else ", ".join(joints[j] for j in which) + " and equal elsewhere"
-        )
-        return f"{both} {better} is better on {where}."
-    lists = [", ".join(joints[j] for j in found) for found in (first, second)]
-    return f"{both} {names[0]} is better on {lists[0]}; {names[1]} on {lists[1]}."
+    if all(better):
+        return f"{both} {names[0]} is better on {', '.join(better[0])}; {names[1]} on {', '.join(better[1])}."
+    name, where = next(pair for pair in zip(names, better, strict=True) if pair[1])
+    place = "every joint" if len(where) == len(joints) else f"{', '.join(where)} and equal elsewhere"
+    return f"{both} {name} is better on {place}."
 
 
-def comparison_table(comparison: ModelComparison) -> Any:
-    """Errors by joint, as a rich table."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    units, joints = torque_units(comparison.chains[0]), comparison.chains[0].joint_names
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Torque errors by joint", title_justify="left")
-    shown.add_column("joint")
-    same = len(set(units)) == 1
-    for name in "ab":
-        for column in (f"{name}: RMS\n[{units[0]}]" if same else f"{name}: RMS", "RRE\n[%]", "moving\n[%]"):
-            shown.add_column(column, justify="right")
-    shown.add_column("b / a", justify="right")
-    for j, joint in enumerate(joints):
-        cells = [Text(joint)]
-        for fit in comparison.fits:
-            rms = rounded(fit.rms[j]) if same else f"{rounded(fit.rms[j])} {units[j]}"
-            cells += [rms, rounded(fit.relative[j]), rounded(fit.relative_moving[j])]
-        shown.add_row(*cells, rounded(float(comparison.ratio[j])))
-    totals = [cell for fit in comparison.fits for cell in ("", rounded(fit.total_relative), "")]
-    shown.add_row("all", *totals, "")
-    return shown
+def _cells(comparison: ModelComparison) -> list[tuple[str, list[str]]]:
+    """Columns of the table of errors, with the figures of both models over all logs in the last row."""
+    columns = []
+    for letter, fit in zip("ab", comparison.fits, strict=True):
+        columns.append((f"{letter}: RMS", [*map(rounded, fit.rms), ""]))
+        columns.append((f"{letter}: RRE [%]", [*map(rounded, fit.relative), rounded(fit.total_relative)]))
+        columns.append((f"{letter}: moving [%]", [*map(rounded, fit.relative_moving), ""]))
+    return [*columns, ("b / a", [*map(rounded, comparison.ratio.tolist()), ""])]
 
 
 def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
@@ -98,19 +78,27 @@ def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
         comparison: result of `compare_models`.
         console: a rich `Console`; by default standard output.
     """
+    from rich import box
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     console = Console(highlight=False) if console is None else console
-    print_whole(console, comparison_table(comparison))
+    units, columns = [*torque_units(comparison.chains[0]), ""], _cells(comparison)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Torque errors by joint", title_justify="left")
+    table.add_column("joint")
+    table.add_column("unit")
+    for heading, _ in columns:
+        table.add_column(heading.replace(" ", "\n", 1).replace(" [", "\n["), justify="right")
+    for j, joint in enumerate((*comparison.chains[0].joint_names, "all")):
+        table.add_row(Text(joint), units[j], *(cells[j] for _, cells in columns))
+    print_whole(console, table)
     for letter, name in zip("ab", comparison.names, strict=True):
         console.print(Text(f"{letter}: {name}"), soft_wrap=True)
     console.print(Text(comparison_verdict(comparison)))
 
 
-# -- comparison
-
-_POINTS = 80_000  # maximum total number of points in all curves
+# -- page
 
 
 def write_comparison(
@@ -150,25 +138,17 @@ def comparison_html(
             f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; for a URDF, it can be specified "
             "by --gravity",
         )
-    facts = [
-        ("a", comparison.names[0]),
-        ("b", comparison.names[1]),
-        *(
-            (
-                "Log",
-                f"{r.source} ({len(r.samples)} samples at {r.samples.rate:.4g} Hz; low-pass {r.samples.position_cutoff:.3g} Hz "
-                f"on positions, {r.samples.torque_cutoff:.3g} Hz on torques)",
-            )
-            for r in comparison.runs
-        ),
-        *made_by(date),
-    ]
+    facts = [("a", comparison.names[0]), ("b", comparison.names[1])]
+    for run in comparison.runs:
+        s = run.samples
+        low = f"low-pass {s.position_cutoff:.3g} Hz on positions, {s.torque_cutoff:.3g} Hz on torques"
+        facts.append(("Log", f"{run.source} ({len(s)} samples at {s.rate:.4g} Hz; {low})"))
     sections = (
-        page_head("Two models on a log", title, facts),
+        page_head("Two models on a log", title, facts, date),
         element("p", escaped(comparison_verdict(comparison)), "verdict stamp"),
+        _torques(comparison),
         _errors(comparison),
         _positions(comparison),
-        _torques(comparison),
         notes_section(notes),
         provenance_section(provenance),
     )
@@ -176,20 +156,21 @@ def comparison_html(
 
 
 def _errors(comparison: ModelComparison) -> str:
-    chain, ratio = comparison.chains[0], comparison.ratio
+    chain = comparison.chains[0]
     columns = [names_column("joint", (*chain.joint_names, "all joints"))]
-    columns.append(Column("unit", [*torque_units(chain), ("", "")], "text"))
-    for fit, better in zip(comparison.fits, (ratio > BETTER, 1 / ratio > BETTER), strict=True):
-        columns += error_columns(fit, "RMS", better.tolist())
-    columns.append(Column("b / a", [*map(rounded, ratio.tolist()), ""], "edge"))
+    columns.append(Column("unit", [*torque_units(chain), ""], "text"))
+    columns += [
+        Column(heading, cells, "edge" if heading.endswith(("RMS", "a")) else "")
+        for heading, cells in _cells(comparison)
+    ]
     return section(
-        "Errors by joint",
+        "Errors",
         "errors",
-        columns_table(columns, group_row(2, "ab", 3) + element("th", "", "edge")),
+        columns_table(columns),
         faint(
-            "Errors of predicted torques, with friction, over all logs. RRE is the norm of the error as a percentage of the "
-            f"norm of the measured torque; “moving” includes only samples at which the joint is faster than {MOVING:g} rad/s "
-            "or m/s. If two errors differ by more than 5 %, the smaller one is bold."
+            "Errors of predicted torques, with friction, over all logs, relative to the filtered torque. RRE is the norm of "
+            "the error as a percentage of the norm of the measured torque; “moving” includes only samples at which the joint "
+            f"is faster than {MOVING:g} rad/s or m/s."
         ),
     )
 

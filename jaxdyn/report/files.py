@@ -1,16 +1,11 @@
-"""File with a table of torque prediction errors, one row per run and joint.
+"""Tables of torque errors and of parameters as CSV, and predictions of the written model files.
 
-CSV file with a table of the identified parameters.
-
-Payloads and calibrated gains as JSON files and as text for a terminal.
-
-Predictions of the written model files, loaded from disk as a user would load them and compared with the runs."""
+The model files are loaded from disk as a user would load them, and their predictions are compared with the runs.
+"""
 
 import csv
 import dataclasses
 import io
-import json
-import math
 import os
 import re
 import warnings
@@ -18,20 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from ..errors import IdentificationError, JaxdynError, ModelWarning, OutputError
-from ..identification.columns import INERTIAL_NAMES
+from ..errors import JaxdynError, ModelWarning, OutputError
 from ..identification.friction_terms import is_of_chain
-from ..identification.payload import DriveGains, Payload
 from ..identification.prediction import Fit, fit_quality
 from ..identification.result import Evaluation, Identification, ParameterRow, parameter_rows
 from ..identification.torque_model import TorqueModel, load_torque_model
 from ..io.files import write_whole
 from ..io.loading import load
-from ..spatial.inertia import inertial_parameters_to_com
-from .quality import together, torque_units
+from .quality import pooled, torque_units
 
 ERROR_COLUMNS = ("run", "fitted", "joint", "unit", "samples", "torque_rms", "rms", "rre_percent", "rre_moving_percent")
 RAW = ("raw_rms", "raw_rre_percent", "raw_rre_moving_percent")
@@ -84,7 +75,7 @@ def parameters_csv(result: Identification) -> str:
     writer.writerow(COLUMNS)
     for rows in parameter_rows(result):
         writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
-    writer.writerows([_cell(row.get(name)) for name in COLUMNS] for row in _friction(result))
+    writer.writerows([_cell(row.get(name)) for name in COLUMNS] for row in friction_rows(result))
     return text.getvalue()
 
 
@@ -118,7 +109,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     write_whole(path, parameters_csv(result), OutputError)
 
 
-def _friction(result: Identification) -> Iterator[dict[str, str | float | None]]:
+def friction_rows(result: Identification) -> Iterator[dict[str, Any]]:
     """Rows with the parameters of a friction model, of which the nonlinear ones have no unit."""
     if result.friction is None:
         return
@@ -144,135 +135,6 @@ def _cell(value: str | float | None) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else repr(float(value))
-
-
-# -- payload
-
-
-def payload_json(payload: Payload) -> str:
-    """A payload as JSON text, in SI units and in the axes of its `frame`."""
-    about = {
-        "frame": payload.frame,
-        "units": "SI",
-        "consistent": payload.consistent,
-        "gains_calibrated": payload.calibrated,
-    }
-    numbers = {
-        "mass": payload.mass,
-        "mass_deviation": float(payload.standard_deviations[0]),
-        "com": payload.com.tolist(),
-        "com_deviations": payload.com_deviations.tolist(),
-        "inertia_about_com": payload.inertia.tolist(),
-        "inertia_deviations": payload.inertia_deviations.tolist(),
-        "names": list(INERTIAL_NAMES),
-        "parameters": payload.parameters.tolist(),
-        "standard_deviations": payload.standard_deviations.tolist(),
-        "covariance": payload.covariance.tolist(),
-        "determined": payload.determined.tolist(),
-        "nearest_consistent": payload.body.tolist(),
-        "payload_torque": payload.payload_torque.tolist(),
-        "noise": payload.noise.tolist(),
-        "held_out": None if payload.held_out is None else payload.held_out.tolist(),
-    }
-    return json.dumps(_plain({**about, **numbers, "notes": list(payload.notes)}), indent=1, allow_nan=False) + "\n"
-
-
-def _plain(x):
-    """Replace NaN (undetermined numbers) with null, because JSON has no NaN."""
-    if isinstance(x, dict):
-        return {key: _plain(value) for key, value in x.items()}
-    if isinstance(x, list):
-        return [_plain(value) for value in x]
-    return None if isinstance(x, float) and not math.isfinite(x) else x
-
-
-def gains_json(gains: DriveGains) -> str:
-    """Calibrated gains as JSON text, for `read_gains`."""
-    fields = ("factors", "covariance", "gains", "determined", "payload", "payload_torque", "noise")
-    numbers = {name: np.asarray(getattr(gains, name)).tolist() for name in fields}
-    common = {"common": gains.common, "common_deviation": gains.common_deviation}
-    deviations = {"standard_deviations": gains.standard_deviations.tolist()}
-    return json.dumps({**numbers, **common, **deviations, "notes": list(gains.notes)}, indent=1) + "\n"
-
-
-def read_gains(path: str | os.PathLike[str]) -> DriveGains:
-    """Read calibrated gains from a file written by `jaxdyn payload --mass`.
-
-    Raises:
-        IdentificationError: the file cannot be read or does not contain gains.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-        shaped = {
-            name: np.array(content[name], float)
-            for name in ("factors", "covariance", "gains", "payload", "payload_torque", "noise")
-        }
-        n, notes = len(shaped["factors"]), content["notes"]
-        determined = np.array(content["determined" if "determined" in content else "told"])  # "told" in version 0.1
-        sizes = {"covariance": (n, n), "payload": (10,)}
-        for name, x in shaped.items():
-            if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
-                raise ValueError(f"{name} (shape {x.shape}) has the wrong shape or is not finite")
-        if determined.shape != (n,) or determined.dtype != bool or not (shaped["factors"] > 0).all():
-            raise ValueError("a factor is not positive, or `determined` does not have one truth value per factor")
-        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-            raise ValueError("its notes are not a list of strings")
-        common = (float(content["common"]), float(content["common_deviation"]))
-        if not np.all(np.isfinite(common)):
-            raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")
-        return DriveGains(
-            **shaped,
-            determined=determined,
-            common=common[0],
-            common_deviation=common[1],
-            notes=tuple(notes),
-        )
-    except OSError as error:
-        raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise IdentificationError(
-            f"{os.fspath(path)}: this is not a file with calibrated gains, as written by --mass: {error}"
-        ) from None
-
-
-def payload_lines(payload: Payload) -> list[str]:
-    """A payload as a few lines for the terminal."""
-    sd = payload.standard_deviations
-    com = ", ".join(f"{x:.4f} +- {d:.4f}" for x, d in zip(payload.com, payload.com_deviations, strict=True))
-    lines = [
-        f"payload at {payload.frame}:",
-        f"  mass            {payload.mass:.4f} +- {sd[0]:.4f} kg{payload.scale_caveat}",
-        f"  centre of mass  {com} m",
-    ]
-    inertia, deviation = payload.inertia, payload.inertia_deviations
-    for name, a, b in (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2)):
-        lines.append(f"  {name} about com   {inertia[a, b]:.4f} +- {deviation[a, b]:.4f} kg m^2")
-    if not payload.consistent:
-        mass, com, inertia = (np.asarray(x) for x in inertial_parameters_to_com(jnp.asarray(payload.body)))
-        moments = ", ".join(f"{x:.4f}" for x in np.linalg.eigvalsh(inertia))
-        place = ", ".join(f"{x:.4f}" for x in com)
-        lines += [
-            "  not physically consistent; the nearest consistent inertia, weighted by standard deviations:",
-            f"  {mass:.4f} kg at {place} m, principal moments {moments} kg m^2",
-        ]
-    if payload.held_out is not None:
-        errors = ", ".join(f"{x:.3g}" for x in payload.held_out)
-        lines.append(f"  held-out torque errors of the joints {errors} N m RMS")
-    return [*lines, *(f"note: {note}" for note in payload.notes)]
-
-
-def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
-    """Calibrated gains as lines for the terminal, one per joint."""
-    lines = [f"gains from the known payload; common factor {gains.common:.4f} +- {gains.common_deviation:.4f}"]
-    width = max(map(len, joints))
-    for j, name in enumerate(joints):
-        caveat = "" if gains.determined[j] else "  (not determined; ratio to the other gains unchanged)"
-        lines.append(
-            f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
-            f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{caveat}"
-        )
-    return [*lines, *(f"note: {note}" for note in gains.notes)]
 
 
 # -- predictions
@@ -331,7 +193,7 @@ def predictions_of(
         mended: joints whose negative friction or armature is omitted from URDF and MJCF.
     """
     found: list[FilePrediction] = []
-    best = _errors(result, result.model).total_relative
+    best = pooled(compared_runs(result), result.model).total_relative
     for name in MODEL_FILES:
         path = folder / name
         if not path.exists():
@@ -340,7 +202,7 @@ def predictions_of(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ModelWarning)
                 model = _loaded(path, load_options, result)
-            fit = _errors(result, model)
+            fit = pooled(compared_runs(result), model)
         except JaxdynError as error:
             found.append(FilePrediction(name, None, _unread(error, folder)))
             continue
@@ -378,12 +240,6 @@ def compared_runs(result: Identification) -> Sequence[Evaluation]:
     The written model was fitted to the held-out part of a log as well, so its errors there are not those of unseen motion.
     """
     return result.fitted if result.validation_refit or not result.validation else result.validation
-
-
-def _errors(result: Identification, model: TorqueModel) -> Fit:
-    evaluations = compared_runs(result)
-    data = together(evaluations)
-    return fit_quality(data.tau, np.concatenate([e.predicted_by(model) for e in evaluations]), data.qd)
 
 
 def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:

@@ -1,9 +1,13 @@
-"""Building blocks of HTML pages: escaped text, tables, tiles, and numbers rounded to significant digits."""
+"""Building blocks of all pages: head, notes, tables, tiles, escaped text, and numbers rounded to significant digits."""
 
 import dataclasses
+import datetime
 import html
+import importlib.resources
 import math
 from collections.abc import Iterable, Sequence
+
+from .._version import version_of
 
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
@@ -50,6 +54,50 @@ def folded(title: str, key: str, *parts: str) -> str:
     return element("details", element("summary", element("h2", title, id=key)) + "".join(parts), "part")
 
 
+def page(title: str, sections: Iterable[str]) -> str:
+    """A complete HTML file, including style and script, around sections in HTML."""
+    style, script = (
+        (importlib.resources.files("jaxdyn.report") / name).read_text("utf-8") for name in ("page.css", "page.js")
+    )
+    footer = element("footer", "SI units and radians throughout. Made by jaxdyn.")
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escaped(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join((*sections, footer))
+        + f"\n</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def page_head(
+    kicker: str,
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    date: datetime.datetime | None,
+    links: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The top of a page: heading, facts as pairs of plain texts, date and version, and links to sections."""
+    date = date or datetime.datetime.now().astimezone()
+    made = f"{date.strftime('%Y-%m-%d %H:%M %Z').strip()}, jaxdyn {version_of()}"
+    listed = "".join(element("dt", a) + element("dd", escaped(b)) for a, b in (*facts, ("Made", made)))
+    jumps = element("nav", "".join(element("a", text, href=f"#{key}") for key, text in links)) if links else ""
+    heading = element("p", escaped(kicker), "kicker") + element("h1", escaped(title))
+    return element("header", heading + element("dl", listed) + jumps)
+
+
+SHOWN = 4  # number of notes shown; the others are collapsed
+
+
+def notes_section(notes: Sequence[str]) -> str:
+    """Section with notes on the logs; if there are many, all but the first four are collapsed."""
+    each = list(dict.fromkeys(notes))
+    more = ""
+    if len(each) > SHOWN + 2:
+        more = element("details", element("summary", f"{len(each) - SHOWN} more") + items(each[SHOWN:]))
+        each = each[:SHOWN]
+    return section("Notes on the data", "notes", items(each) if each else element("p", "None."), more)
+
+
 Cell = str | tuple[str, ...]
 
 
@@ -82,24 +130,17 @@ def names_column(heading: str, given: Iterable[str]) -> Column:
     return Column(heading, [escaped(name) for name in given], "text", tag="th")
 
 
-def columns_table(columns: Sequence[Column], top: str = "", **attributes: str) -> str:
-    """A table built from columns of equal length; `top` is a row above the headings."""
+def columns_table(columns: Sequence[Column]) -> str:
+    """A table built from columns of equal length."""
     head = "".join(element("th", column.heading, column.kind) for column in columns)
     rows = ("".join(column.cell(row) for column in columns) for row in range(len(columns[0].cells)))
-    return table([top, head] if top else [head], rows, **attributes)
+    return table(head, rows)
 
 
-def group_row(before: int, names: Iterable[str], span: int) -> str:
-    """A row above the headings that names groups of columns."""
-    groups = "".join(element("th", name, "group edge", colspan=str(span)) for name in names)
-    return element("th", "") * before + groups
-
-
-def table(head: Sequence[str], rows: Iterable[str], **attributes: str) -> str:
+def table(head: str, rows: Iterable[str]) -> str:
     """A table that scrolls if the page is narrow or the table is long; `head` and `rows` contain the HTML of its rows."""
-    top = "".join(element("tr", row) for row in head)
     body = "".join(element("tr", row) for row in rows)
-    inner = element("table", element("thead", top) + element("tbody", body), **attributes)
+    inner = element("table", element("thead", element("tr", head)) + element("tbody", body))
     return element("div", inner, "scroll")
 
 
@@ -131,4 +172,4 @@ def with_deviation(value: float, deviation: float) -> tuple[str, str]:
     if not 0 <= decimals <= 7:
         digits = 1 + max(1, decimals + math.floor(math.log10(max(abs(value), deviation))))
         return number(value, min(digits, 17)), number(deviation, 2)
-    return f"{value:.{decimals}f}".replace("-", MINUS), f"{deviation:.{decimals}f}"
+    return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", MINUS), f"{deviation:.{decimals}f}"

@@ -1,14 +1,4 @@
 "use strict";
-// Show only the rows of a table that contain all typed words.
-for (const box of document.querySelectorAll(".filter")) {
-  const rows = document.getElementById(box.dataset.table).tBodies[0].rows;
-  box.hidden = false;
-  box.querySelector("input").addEventListener("input", event => {
-    const words = event.target.value.toLowerCase().split(/\s+/);
-    for (const row of rows) row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word));
-  });
-}
-
 // A link to a folded part unfolds it; all parts are unfolded for printing.
 const unfold = () => {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
@@ -25,9 +15,8 @@ addEventListener("afterprint", () => { for (const part of folded) part.open = fa
 
 const escaped = text => String(text).replace(/[&<>"]/g, c => `&#${c.charCodeAt(0)};`);
 const shown = v => (Math.abs(v) < 1e-3 && v || Math.abs(v) >= 1e5 ? v.toExponential(2) : String(+v.toPrecision(4))).replace("-", "−");
-const bytesOf = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
 const unpacked = ([low, high, text]) => {
-  const bytes = bytesOf(text), out = new Float64Array(bytes.length / 2);
+  const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0)), out = new Float64Array(bytes.length / 2);
   for (let k = 0; k < out.length; k++) {
     const step = bytes[2 * k] | bytes[2 * k + 1] << 8;
     out[k] = step === 65535 ? NaN : low + (high - low) * step / 65534;
@@ -74,18 +63,7 @@ for (const link of document.querySelectorAll("a[data-joint]")) {
 }
 
 // Tick marks of an axis: [value, text].
-const ticks = (low, high, count, log) => {
-  if (log && high - low > 1.2) {
-    const out = [], stride = Math.ceil((high - low) / count), between = high - low < 2.5 && count > 4 ? [1, 2, 5] : [1];
-    for (let power = Math.floor(low); power <= high; power += stride) {
-      for (const times of between) {
-        const v = power + Math.log10(times);
-        if (v >= low && v <= high) out.push([v, String(+(times * 10 ** power).toPrecision(2)).replace("e-", "e−")]);
-      }
-    }
-    return out;
-  }
-  if (log) return ticks(10 ** low, 10 ** high, count, false).filter(([v]) => v > 0).map(([v, text]) => [Math.log10(v), text]);
+const ticks = (low, high, count) => {
   const raw = (high - low) / count, size = 10 ** Math.floor(Math.log10(raw));
   const step = size * [1, 2, 5, 10].find(times => times * size >= raw * 0.999), out = [];
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
@@ -93,7 +71,7 @@ const ticks = (low, high, count, log) => {
     const big = Math.max(Math.abs(low), Math.abs(high)) >= 1e6 || decimals > 6;
     out.push([k * step, (big ? (k * step).toExponential(1) : (k * step).toFixed(decimals)).replace(/^-/, "−")]);
   }
-  return out.length > 1 || count > 12 ? out : ticks(low, high, 2 * count, false);
+  return out.length > 1 || count > 12 ? out : ticks(low, high, 2 * count);
 };
 
 const plot = figure => {
@@ -103,7 +81,7 @@ const plot = figure => {
     + `<svg role="img" tabindex="0" aria-label="${escaped(data.label)}"></svg>`
     + '<div class="tools"><button title="move left (←)">‹</button><button title="move right (→)">›</button>'
     + '<button title="zoom in (+)">+</button><button title="zoom out (−)">−</button><button title="show all (0)">all</button>'
-    + "<small>drag to zoom, Shift and drag to move, double-click to show all</small></div>");
+    + "<small>drag to zoom, double-click to show all</small></div>");
   const [caption, legend, svg] = ["figcaption", ".legend", "svg"].map(name => figure.querySelector(name));
   const tools = [...figure.querySelectorAll("button")];
   for (const choice of chosen) figure.querySelector(".choices").append(chooser(choice));
@@ -162,13 +140,13 @@ const plot = figure => {
     const rows = view.panels.map((panel, k) => {
       const from = top + above, to = from + room * panel.share / shares;
       top = to;
-      const marks = ticks(...limits[k], Math.max(3, Math.round((to - from) / 38)), panel.log);
+      const marks = ticks(...limits[k], Math.max(3, Math.round((to - from) / 38)));
       return { panel, from, to, marks, at: v => to - (v - limits[k][0]) / (limits[k][1] - limits[k][0]) * (to - from) };
     });
     const left = 12 + 6.7 * Math.max(3, ...rows.flatMap(row => row.marks.map(([, text]) => text.length)));
     const across = v => left + (v - range[0]) / (range[1] - range[0]) * (right - left);
     frame = { left, right, rows, across, back: px => range[0] + (px - left) / (right - left) * (range[1] - range[0]) };
-    const out = [], foot = rows[rows.length - 1].to, marks = ticks(...range, Math.max(3, Math.round((right - left) / 85)), view.log);
+    const out = [], foot = rows[rows.length - 1].to, marks = ticks(...range, Math.max(3, Math.round((right - left) / 85)));
     rows.forEach(({ panel, from, to, marks: levels, at }, row) => {
       out.push(`<clipPath id="${id}-${row}"><rect x="${left}" y="${from}" width="${right - left}" height="${to - from}"/></clipPath>`);
       for (const [a, b] of view.gaps || []) {
@@ -176,17 +154,11 @@ const plot = figure => {
         if (v > u) out.push(`<rect class="gap" x="${u}" y="${from}" width="${v - u}" height="${to - from}"/>`);
       }
       for (const [v, text] of levels) {
-        out.push(`<path class="${v || panel.log ? "rule" : "zero"}" d="M${left} ${at(v).toFixed(1)}H${right}"/>`
+        out.push(`<path class="${v ? "rule" : "zero"}" d="M${left} ${at(v).toFixed(1)}H${right}"/>`
           + `<text class="end" x="${left - 6}" y="${at(v).toFixed(1)}">${text}</text>`);
       }
       for (const [v] of marks) out.push(`<path class="rule" d="M${across(v).toFixed(1)} ${from}V${to}"/>`);
       out.push(`<text class="title" x="${left}" y="${from - 8}">${escaped(panel.label)}</text>`);
-      for (const [x, name] of view.marks || []) {
-        const u = across(x);
-        if (u < left || u > right) continue;
-        out.push(`<path class="mark" d="M${u} ${from}V${to}"/>`);
-        if (!row) out.push(`<text class="title ${u > (left + right) / 2 ? "end" : ""}" x="${u + (u > (left + right) / 2 ? -5 : 5)}" y="${to - 9}">${escaped(name)}</text>`);
-      }
     });
     for (const { row, x, y, style, colour, width: stroke } of view.curves) {
       let path = "", down = false;
@@ -226,11 +198,11 @@ const plot = figure => {
     const found = view.curves.map(curve => nearest(curve, px, py)), lead = view.curves.findIndex((curve, k) => curve.line && found[k] >= 0);
     if (lead >= 0) at = view.curves[lead].x[found[lead]];
     view.curves.forEach((curve, k) => {
-      const i = found[k], log = view.panels[curve.row].log;
-      curve.output.textContent = i < 0 ? "" : shown(log ? 10 ** curve.y[i] : curve.y[i]);
+      const i = found[k];
+      curve.output.textContent = i < 0 ? "" : shown(curve.y[i]);
       if (i >= 0) dots.push(`<circle r="3.5" cx="${across(curve.x[i])}" cy="${rows[curve.row].at(curve.y[i])}" style="fill: var(--${curve.colour})"/>`);
     });
-    legend.querySelector(".at").textContent = `${view.x.replace(/ \[.*/, "")} ${+(view.log ? 10 ** at : at).toPrecision(6)}`;
+    legend.querySelector(".at").textContent = `${view.x.replace(/ \[.*/, "")} ${+at.toPrecision(6)}`;
     const u = across(at);
     hover.innerHTML = rows.map(({ from, to }) => `<path d="M${u} ${from}V${to}"/>`).join("") + dots.join("");
   };
@@ -261,36 +233,26 @@ const plot = figure => {
   const place = event => { const box = svg.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
   svg.addEventListener("pointerdown", event => {
     if (event.button) return;
-    dragged = { from: place(event)[0], range, move: event.shiftKey };
+    dragged = place(event)[0];
     svg.setPointerCapture(event.pointerId);
   });
   svg.addEventListener("pointermove", event => {
     const [px, py] = place(event);
-    if (!dragged) return read(px, py);
-    if (dragged.move) {
-      range = dragged.range;
-      const by = (dragged.from - px) / (frame.right - frame.left) * (range[1] - range[0]);
-      return show(range[0] + by, range[1] + by);
-    }
-    const [u, v] = [dragged.from, px].map(x => Math.min(frame.right, Math.max(frame.left, x))).sort((a, b) => a - b);
+    if (dragged === null) return read(px, py);
+    const [u, v] = [dragged, px].map(x => Math.min(frame.right, Math.max(frame.left, x))).sort((a, b) => a - b);
     const foot = frame.rows[frame.rows.length - 1].to, top = frame.rows[0].from;
     svg.querySelector(".hover").innerHTML = `<rect x="${u}" y="${top}" width="${v - u}" height="${foot - top}"/>`;
   });
   svg.addEventListener("pointerup", event => {
-    if (!dragged) return;
-    const { from, move } = dragged, px = place(event)[0];
+    if (dragged === null) return;
+    const from = dragged, px = place(event)[0];
     dragged = null;
-    if (!move && Math.abs(px - from) > 6) show(...[from, px].map(frame.back).sort((a, b) => a - b));
-    else if (!move) read(...place(event));
+    if (Math.abs(px - from) > 6) show(...[from, px].map(frame.back).sort((a, b) => a - b));
+    else read(...place(event));
   });
   svg.addEventListener("pointercancel", () => { dragged = null; leave(); });
-  svg.addEventListener("pointerleave", () => { if (!dragged) leave(); });
+  svg.addEventListener("pointerleave", () => { if (dragged === null) leave(); });
   svg.addEventListener("dblclick", () => show(...whole));
-  svg.addEventListener("wheel", event => {
-    if (!event.ctrlKey && !event.metaKey) return; // without a modifier key, the wheel scrolls the page
-    event.preventDefault();
-    zoomed(event.deltaY > 0 ? 1.25 : 0.8, frame.back(place(event)[0]));
-  }, { passive: false });
 
   for (const choice of chosen) choice.told.push(take);
   new ResizeObserver(() => { if (view && svg.clientWidth && svg.clientWidth !== drawn) draw(); }).observe(svg);
@@ -299,54 +261,4 @@ const plot = figure => {
 for (const figure of document.querySelectorAll("figure.plot")) plot(figure);
 for (const choice of choices.values()) for (const tell of choice.told) tell();
 
-// Show the value under the pointer in a matrix drawn as coloured cells.
-for (const figure of document.querySelectorAll("figure.matrix")) {
-  const data = JSON.parse(figure.querySelector("script").textContent), values = new Int8Array(bytesOf(data.values).buffer);
-  const svg = figure.querySelector("svg"), output = figure.querySelector("output"), cursor = svg.querySelector(".cursor");
-  const b = data.names.length, hint = output.textContent;
-  svg.addEventListener("pointermove", event => {
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const i = Math.floor(at.y), j = Math.floor(at.x), inside = i >= 0 && j >= 0 && i < b && j <= i;
-    output.textContent = inside ? `${data.names[i]} and ${data.names[j]}: ${shown(values[i * b + j] / 100)}` : hint;
-    cursor.setAttribute("d", inside ? `M${j} ${i}h1v1h-1z` : "");
-  });
-  svg.addEventListener("pointerleave", () => { output.textContent = hint; cursor.setAttribute("d", ""); });
-}
-
-// Dragging rotates the ellipsoids: the projection of an ellipsoid of shape A by V is an ellipse of shape V A V^T.
-for (const svg of document.querySelectorAll("svg.bodies")) {
-  const given = svg.dataset.view.split(" ").map(Number), unit = 1000;
-  const numbers = text => text.split(" ").map(Number), dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
-  let yaw = 0, tilt = 0, held = null;
-  const draw = () => {
-    // rotate about the vertical axis, then tilt towards the viewer
-    const spin = v => [v[0] * Math.cos(yaw) - v[1] * Math.sin(yaw), v[0] * Math.sin(yaw) + v[1] * Math.cos(yaw), v[2]];
-    const right = spin(given.slice(0, 3)), up = given.slice(3), into = spin([-given[1], given[0], 0]);
-    const above = up.map((x, k) => x * Math.cos(tilt) + into[k] * Math.sin(tilt));
-    const flat = p => [unit * dot(right, p), -unit * dot(above, p)];
-    for (const shape of svg.children) {
-      const p = numbers(shape.dataset.p), [x, y] = flat(p), set = (name, value) => shape.setAttribute(name, value);
-      if (shape.tagName === "line") {
-        const [u, v] = flat(p.slice(3));
-        set("x1", x); set("y1", y); set("x2", u); set("y2", v);
-      } else if (shape.tagName === "circle") { set("cx", x); set("cy", y); }
-      else if (shape.tagName === "text") { set("x", x); set("y", y); }
-      else {
-        const a = numbers(shape.dataset.a), times = v => [0, 3, 6].map(k => dot(a.slice(k, k + 3), v));
-        const xx = dot(right, times(right)), xy = -dot(above, times(right)), yy = dot(above, times(above));
-        const mean = (xx + yy) / 2, half = Math.hypot((xx - yy) / 2, xy), angle = Math.atan2(2 * xy, xx - yy) / 2;
-        set("rx", unit * Math.sqrt(Math.max(0, mean + half))); set("ry", unit * Math.sqrt(Math.max(0, mean - half)));
-        set("transform", `translate(${x} ${y}) rotate(${angle * 180 / Math.PI})`);
-      }
-    }
-  };
-  svg.addEventListener("pointerdown", event => { held = [event.clientX, event.clientY, yaw, tilt]; svg.setPointerCapture(event.pointerId); });
-  svg.addEventListener("pointermove", event => {
-    if (!held) return;
-    yaw = held[2] - (event.clientX - held[0]) / 120;
-    tilt = Math.max(-1.55, Math.min(1.55, held[3] + (event.clientY - held[1]) / 120));
-    draw();
-  });
-  for (const end of ["pointerup", "pointercancel"]) svg.addEventListener(end, () => { held = null; });
-}
 if (location.hash) unfold();

@@ -1,8 +1,7 @@
-"""Data of the plots that page.js draws: curves, dots and rings in panels with a common x axis, one view per joint and run.
+"""Plots, and equivalent ellipsoids of links.
 
-A robot drawn as lines from joint to joint.
-
-Equivalent ellipsoids of links: solid ellipsoids of uniform density with the same mass, centre of mass and inertia."""
+A plot is the data that page.js draws: curves, dots and rings in panels with a common x axis, one view per joint and run.
+"""
 
 import base64
 import dataclasses
@@ -11,16 +10,9 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from ..dynamics import forward_kinematics
-from ..errors import ModelError
-from ..identification.factors import as_float64
-from ..identification.preprocessing import Samples
-from ..model.chain import Chain, frame_index
 from ..spatial.inertia import pseudo_inertia
 from .markup import element, escaped
 
@@ -58,14 +50,12 @@ class Panel:
         label: quantity and unit.
         curves: curves, drawn on top of each other.
         share: height relative to the other panels of the view.
-        logarithmic: True for a logarithmic axis.
         limits: limits of the vertical axis while the whole horizontal axis is visible; by default the range of the curves.
     """
 
     label: str
     curves: Sequence[Curve]
     share: float = 1.0
-    logarithmic: bool = False
     limits: tuple[float, float] | None = None
 
 
@@ -78,18 +68,14 @@ class View:
         panels: panels from top to bottom.
         caption: one line of plain text.
         x: abscissae of all curves without their own.
-        logarithmic: True for a logarithmic horizontal axis.
         gaps: intervals (from, to) of x without data.
-        marks: (x, name) of vertical lines.
     """
 
     x_label: str
     panels: Sequence[Panel]
     caption: str = ""
     x: Float[np.ndarray, " N"] | None = None
-    logarithmic: bool = False
     gaps: Sequence[tuple[float, float]] = ()
-    marks: Sequence[tuple[float, str]] = ()
 
 
 def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequence[str]]] = (), kind: str = "") -> str:
@@ -113,14 +99,12 @@ def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequenc
 
 
 def _view(view: View) -> dict:
-    columns: list[list] = []
-    known: dict[int, int] = {}
+    columns: dict[int, list] = {}
 
-    def column(values: np.ndarray, logarithmic: bool) -> int:
-        if id(values) not in known:
-            known[id(values)] = len(columns)
-            columns.append(packed(np.log10(values) if logarithmic else values))
-        return known[id(values)]
+    def column(values: np.ndarray) -> int:
+        if id(values) not in columns:
+            columns[id(values)] = packed(values)
+        return [*columns].index(id(values))
 
     panels = []
     for panel in view.panels:
@@ -128,20 +112,13 @@ def _view(view: View) -> dict:
         for curve in panel.curves:
             x = view.x if curve.x is None else curve.x
             assert x is not None and len(x) == len(curve.y)
-            y = [column(curve.y, panel.logarithmic)]
-            y += [] if curve.less is None else [column(curve.less, panel.logarithmic)]
-            given = {"name": curve.name, "colour": curve.colour, "x": column(x, view.logarithmic), "y": y}
+            y = [column(values) for values in (curve.y, curve.less) if values is not None]
             line = {"width": curve.width} if curve.style == "line" else {"style": curve.style}
-            curves.append(given | line)
-        limits = panel.limits and [math.log10(v) if panel.logarithmic else v for v in panel.limits]
-        extra = {"log": True} if panel.logarithmic else {}
-        extra |= {"limits": [_short(v) for v in limits]} if limits else {}
-        panels.append({"label": panel.label, "share": panel.share, "curves": curves} | extra)
-    marks = [[_short(math.log10(x) if view.logarithmic else x), name] for x, name in view.marks]
-    out = {"x": view.x_label, "panels": panels, "columns": columns, "caption": view.caption}
-    out |= {"log": True} if view.logarithmic else {}
-    out |= {"gaps": [[_short(a), _short(b)] for a, b in view.gaps]} if view.gaps else {}
-    return out | ({"marks": marks} if marks else {})
+            curves.append({"name": curve.name, "colour": curve.colour, "x": column(x), "y": y} | line)
+        limits = {"limits": [_short(v) for v in panel.limits]} if panel.limits else {}
+        panels.append({"label": panel.label, "share": panel.share, "curves": curves} | limits)
+    out = {"x": view.x_label, "panels": panels, "columns": [*columns.values()], "caption": view.caption}
+    return out | ({"gaps": [[_short(a), _short(b)] for a, b in view.gaps]} if view.gaps else {})
 
 
 def _short(x: float) -> float:
@@ -229,66 +206,6 @@ def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], poi
     return np.concatenate(out[:-1]).astype(int) if out else np.zeros(0, int)
 
 
-# -- stick figure
-
-
-def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
-    """Lines from the origin of each link's parent to the origin of the link, and from links without children to their ends.
-
-    If the tip is a frame, it is the end of its link. Other ends are those of the uniform rods from the link's origin through
-    its centre of mass that have the link's mass and moments along this line. The tip's line is the last one.
-    """
-    parents, tip = chain.topology.parents, chain.topology.tip_name
-    lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(parents)]
-    last, frame = (-1, None) if tip is None else frame_index(chain, tip)
-    ends = {i: _end(np.asarray(chain.inertia[i], float)) for i in range(chain.n) if i not in parents}
-    if frame is not None:
-        ends[last] = np.asarray(chain.frame_poses, float)[frame, :3, 3]
-    for i in sorted(ends, key=lambda i: i == last):
-        if i == last or ends[i].any():
-            lines.append((i, i, ends[i]))
-    return tuple(lines)
-
-
-def _end(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "3"]:
-    """End of the uniform rod of a link; zero if the centre of mass is at the link's origin."""
-    mass, distance = pi[0], float(np.linalg.norm(pi[1:4]))
-    if mass <= 0 or distance <= 1e-9 * mass:
-        return np.zeros(3)
-    along = pi[1:4] / distance
-    spread = max(along @ pseudo_inertia(pi)[:3, :3] @ along / mass - (distance / mass) ** 2, 0.0)
-    return (distance / mass + np.sqrt(3 * spread)) * along  # a uniform rod of length L has the spread L^2 / 12
-
-
-def line_ends(
-    poses: Float[np.ndarray, "... m 4 4"], lines: Sequence[tuple[int, int, np.ndarray]]
-) -> Float[np.ndarray, "... k 2 3"]:
-    """Both ends of every line in world coordinates [m], given poses from `link_poses`."""
-    first = np.stack([poses[..., a, :3, 3] for a, _, _ in lines], axis=-2)
-    second = np.stack([poses[..., b, :3, :3] @ point + poses[..., b, :3, 3] for _, b, point in lines], axis=-2)
-    return np.stack([first, second], axis=-2)
-
-
-def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-    """Poses of all links, followed by that of the base, in the world frame, for one or many configurations.
-
-    Raises:
-        ModelError: the number of columns of q differs from the number of the robot's positions.
-    """
-    if q.shape[-1:] != (chain.nq,):
-        raise ModelError(f"q has shape {q.shape}, but this robot has {chain.nq} positions")
-    rows = q.reshape(-1, chain.nq)
-    poses = np.asarray(_poses(chain, jnp.asarray(rows, chain.dtype)), float)
-    base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose, float)
-    poses = np.concatenate([poses, np.broadcast_to(base, (len(rows), 1, 4, 4))], axis=1)
-    return poses.reshape(*q.shape[:-1], chain.n + 1, 4, 4)
-
-
-@jax.jit
-def _poses(chain: Chain, q: Array) -> Array:
-    return jax.lax.map(lambda x: forward_kinematics(chain, x), q)  # compiles in half the time of a batch
-
-
 # -- ellipsoids
 
 
@@ -329,11 +246,6 @@ class Ellipsoid:
         volume = 4 / 3 * np.pi * float(np.prod(self.semi_axes))
         return self.mass / volume if volume > 0 else np.inf
 
-    def moved(self, pose: Float[np.ndarray, "4 4"]) -> "Ellipsoid":
-        """The ellipsoid in the frame in which the link has the given pose."""
-        r = pose[:3, :3]
-        return Ellipsoid(self.mass, r @ self.centre + pose[:3, 3], r @ self.shape @ r.T)
-
 
 def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
     """Compute the equivalent ellipsoid of a link, in the link frame, from its ten inertial parameters.
@@ -346,30 +258,3 @@ def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
     if m == 0:
         return None
     return Ellipsoid(m, h / m, 5 / m * (pseudo_inertia(np.asarray(pi, float))[:3, :3] - np.outer(h, h) / m))
-
-
-def projected(
-    ellipsoid: Ellipsoid, view: Float[np.ndarray, "2 3"]
-) -> tuple[Float[np.ndarray, "2"], tuple[float, float], float]:
-    """Outline of an ellipsoid in the parallel projection x -> view @ x: centre, semi-axes (larger first) and angle [rad].
-
-    The projection of {x^T A^-1 x <= 1} by V is {u^T (V A V^T)^-1 u <= 1}.
-    """
-    squares, axes = np.linalg.eigh(view @ ellipsoid.shape @ view.T)
-    b, a = np.sqrt(np.maximum(squares, 0))
-    return view @ ellipsoid.centre, (float(a), float(b)), float(np.arctan2(axes[1, 1], axes[0, 1]))
-
-
-def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, "m 4 4"]:
-    """Poses of all links, followed by the base, in the posture in which the link origins are most spread out."""
-    q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
-    poses = posed(chain, q)
-    origins = poses[:, :-1, :3, 3]
-    spread = ((origins - origins.mean(axis=1, keepdims=True)) ** 2).sum(axis=(1, 2))
-    return poses[int(np.argmax(spread))]
-
-
-def posed(chain: Chain, q: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... m 4 4"]:
-    """The poses from `link_poses`, computed in float64."""
-    with jax.enable_x64(True):
-        return link_poses(as_float64(chain), q)

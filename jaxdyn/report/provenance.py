@@ -113,10 +113,10 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def provenance_section(given: Provenance | None) -> str:
-    """Section with files and their hashes, versions and settings; only versions if no provenance is given."""
+def provenance_section(given: Provenance | None, facts: Sequence[tuple[str, str]] = ()) -> str:
+    """Folded section with facts, files and their hashes, versions and settings; only versions if no provenance is given."""
     known = given or collect_provenance()
-    text = ""
+    text = element("p", "No input files: the logs were passed in memory, or simulated.")
     if known.inputs:
         columns = [
             Column("input", [escaped(i.role) for i in known.inputs], "text"),
@@ -124,10 +124,8 @@ def provenance_section(given: Provenance | None) -> str:
             Column("bytes", [str(i.size) for i in known.inputs]),
             Column("SHA-256", [i.sha256 for i in known.inputs], "text", "hash"),
         ]
-        text += columns_table(columns)
-    else:
-        text += element("p", "No input files: the logs were passed in memory, or simulated.")
-    pairs = [*known.versions, *known.settings, *([("command", known.command)] if known.command else [])]
+        text = columns_table(columns)
+    pairs = [*facts, *known.versions, *known.settings, *([("command", known.command)] if known.command else [])]
     values = Column("value", [escaped(value) for _, value in pairs], "text", "wrap")
-    text += columns_table([names_column("version or setting", (name for name, _ in pairs)), values])
+    text += columns_table([names_column("fact, version or setting", (name for name, _ in pairs)), values])
     return folded("Provenance", "provenance", text)

@@ -1,17 +1,15 @@
-"""Quantities shared by the report and the summary: pooled errors, units, and the precision of each parameter.
-
-Accuracy of an identified model at each joint: torques, gravity, inertia and simulated motion."""
+"""How accurate an identified model is: pooled torque errors, and figures per joint for torques, gravity, inertia and motion."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import signal
 
 from ..errors import IdentificationError
-from ..identification.base import prior_parameters
+from ..identification.base import prior_parameters, with_parameters
 from ..identification.filters import bandwidth
 from ..identification.prediction import MOVING, Fit, fit_quality
 from ..identification.result import Evaluation, Identification
@@ -19,15 +17,16 @@ from ..identification.torque_model import TorqueModel
 from ..identification.validation import Resimulation, base_regressor, covariance_root, resimulate
 from ..model.chain import Chain, coordinate_limits, layout, leading_joints, turning_joints
 
-GOOD, FAIR = (
-    10.0,
-    30.0,
-)  # largest relative standard deviations [%] of well determined and of fairly determined parameters
-
-
-def determination(relative: float) -> Literal["well", "fairly", "poorly"]:
-    """How well a parameter with the given relative standard deviation [%] is determined, as a word."""
-    return "well" if relative <= GOOD else "fairly" if relative <= FAIR else "poorly"
+# settings of the figures; the thresholds that judge them are in `verdicts.LIMITS`
+QUIET = 20  # percentile of the spectral density that is taken as the noise density
+EXCUSED = 0.5  # largest fraction of the error's power that counts as noise
+SMALL = 0.05  # relative errors refer to at least this fraction of the largest torque among joints of the same unit
+GROUPS = 10  # groups of samples of similar speed, each with a tenth of the samples at which a joint moves
+POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
+TURN = np.pi  # range to either side of the mean position, assumed for joints without limits [rad or m]
+SLOW = 0.01  # a joint moves above this fraction of its speed limit, if that is less than `MOVING`
+TRAVEL = 0.01  # a joint is tested only if it travels through this fraction of its range: its gravity torque then varies
+TESTED_SECONDS = 1.0  # and only if it moves for as long as two windows of re-simulation [s]
 
 
 class Together(NamedTuple):
@@ -43,11 +42,6 @@ class Together(NamedTuple):
         """Measured minus predicted torques."""
         return self.tau - self.prediction
 
-    @property
-    def moves(self) -> np.ndarray:
-        """Mask of the samples at which the joint moves."""
-        return np.abs(self.qd) > MOVING
-
 
 def together(evaluations: Sequence[Evaluation]) -> Together:
     """Concatenate the samples of several evaluations."""
@@ -57,8 +51,7 @@ def together(evaluations: Sequence[Evaluation]) -> Together:
 
 def measured_rows(evaluations: Sequence[Evaluation]) -> list[int]:
     """Coordinates whose torque was measured in every run."""
-    tau = np.concatenate([e.samples.tau for e in evaluations])
-    return [j for j, x in enumerate(tau.T) if not np.isnan(x).any()]
+    return np.flatnonzero(~np.isnan(np.concatenate([e.samples.tau for e in evaluations])).any(0)).tolist()
 
 
 def rms_where(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -66,12 +59,11 @@ def rms_where(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return np.sqrt((x**2 * chosen).sum(0) / np.where(chosen.any(0), chosen.sum(0), np.nan))
 
 
-def pooled(evaluations: Sequence[Evaluation]) -> Fit | None:
-    """Errors over the samples of all evaluations; None if there are no evaluations."""
-    if not evaluations:
-        return None
+def pooled(evaluations: Sequence[Evaluation], model: TorqueModel | None = None) -> Fit:
+    """Errors over the samples of all evaluations, relative to the filtered torque: of their predictions, or of a model's."""
     data = together(evaluations)
-    return fit_quality(data.tau, data.prediction, data.qd)
+    prediction = data.prediction if model is None else np.concatenate([e.predicted_by(model) for e in evaluations])
+    return fit_quality(data.tau, prediction, data.qd)
 
 
 def pooled_raw(evaluations: Sequence[Evaluation]) -> Fit | None:
@@ -81,12 +73,6 @@ def pooled_raw(evaluations: Sequence[Evaluation]) -> Fit | None:
         return None
     logged, predicted = (np.concatenate(x) for x in zip(*known, strict=True))
     return fit_quality(logged, predicted, np.concatenate([e.samples.qd for e in evaluations]))
-
-
-def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:
-    """RMS errors with the unconstrained base parameters, (n,), over the samples of all evaluations."""
-    counts = [e.unconstrained.samples for e in evaluations]
-    return np.sqrt(np.average([e.unconstrained.rms**2 for e in evaluations], axis=0, weights=counts))
 
 
 def torque_units(chain: Chain) -> tuple[str, ...]:
@@ -105,86 +91,58 @@ def deviations_from(result: Identification, truth: Chain) -> np.ndarray:
     return (result.estimate.values - true) / result.estimate.standard_deviations
 
 
-# -- accuracy
+def torque_shares(result: Identification) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"]]:
+    """RMS torque of each base parameter, and of its standard deviation, both relative to the noise: (b,), (b,).
 
-QUIET = 20  # percentile of the spectral density that is taken as the noise density
-SMALL = 0.05  # relative errors refer to at least this fraction of the largest torque among joints of the same unit
-GROUPS = 10  # groups of samples of similar speed, each with a tenth of the samples at which a joint moves
-# the error in a group may be this multiple of the error that is allowed on the whole, i.e. 20 % for "good": it is up to 16 %
-# on real arms whose error is below 10 % on the whole, and 24 % where stiction is not modelled
-LOCAL = 2.0
-EXCUSED = 0.5  # largest fraction of the error's power that counts as noise
-POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
-TURN = np.pi  # range to either side of the mean position, assumed for joints without limits [rad or m]
-SLOW = 0.01  # a joint moves above this fraction of its speed limit, if that is less than `MOVING`
-TRAVEL = 0.01  # a joint is tested only if it travels through this fraction of its range: its gravity torque then varies
-TESTED_SECONDS = 1.0  # and only if it moves for as long as two windows of re-simulation [s]
+    The RMS torque of a parameter is its magnitude times the norm of its column, divided by the square root of the number of
+    samples; each joint's rows are divided by the joint's noise. For residuals that are correlated only by the filter, the
+    covariance is C = (W^T W / s^2)^-1, so the norms |W_k| / s are the square roots of the diagonal of C^-1.
+    """
+    spread, axes = np.linalg.eigh(result.estimate.independent_covariance)
+    spread = np.maximum(spread, np.finfo(float).eps * spread[-1])
+    samples = sum(len(e.samples) * e.samples.independence for e in result.fitted)
+    norms = np.sqrt(((axes**2) / spread).sum(1) / samples)
+    return np.abs(result.estimate.values) * norms, result.estimate.standard_deviations * norms
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TorqueAccuracy:
+# -- torques
+
+
+class TorqueAccuracy(NamedTuple):
     """Errors of predicted torques while a joint moves; NaN for joints that are not tested (`moved_enough`).
 
-    A joint moves if |qd| exceeds 0.02 rad/s or m/s, or 1 % of its speed limit if that is less.
+    A joint moves if |qd| exceeds 0.02 rad/s or m/s, or 1 % of its speed limit if that is less. Relative errors refer to the
+    RMS of the measured torque, but at least to one twentieth of the largest torque among joints of the same unit.
 
     Attributes:
         error: (n,) RMS error [N m or N].
-        torque: (n,) RMS of the measured torque [N m or N].
-        scale: (n,) reference for relative errors: `torque`, but at least one twentieth of the largest torque among joints
-            of the same unit [N m or N].
         fitted: (n,) RMS error on the fitted runs [N m or N].
-        noise: (n,) fraction of the error's power that is noise, up to one half (`noise_share`).
+        relative: (n,) relative error after subtraction of the noise power (`noise_share`).
+        slow: (n,) relative error in the worst tenth of the samples at which the joint moves, sorted by speed, after
+            subtraction of the same noise power. Errors of stiction, for example, hardly show in an average over the motion.
+        speeds: (2, n) lowest and highest speed of this tenth [rad/s or m/s].
         untested: (n,) True for joints with measured torque that hardly move (`moved_enough`).
-        by_speed: (10, n) RMS error in each tenth of the samples at which the joint moves, from slow to fast [N m or N].
-        speeds: (11, n) speeds that separate these tenths [rad/s or m/s].
     """
 
     error: Float[np.ndarray, " n"]
-    torque: Float[np.ndarray, " n"]
-    scale: Float[np.ndarray, " n"]
     fitted: Float[np.ndarray, " n"]
-    noise: Float[np.ndarray, " n"]
+    relative: Float[np.ndarray, " n"]
+    slow: Float[np.ndarray, " n"]
+    speeds: Float[np.ndarray, "2 n"]
     untested: Bool[np.ndarray, " n"]
-    by_speed: Float[np.ndarray, "10 n"]
-    speeds: Float[np.ndarray, "11 n"]
-
-    @property
-    def relative(self) -> Float[np.ndarray, " n"]:
-        """Error divided by `scale`."""
-        return self.error / np.maximum(self.scale, 1e-300)
-
-    @property
-    def without_noise(self) -> Float[np.ndarray, " n"]:
-        """Relative error after subtraction of the noise power: sqrt(1 - noise) times `relative`."""
-        return self.relative * np.sqrt(1 - self.noise)
-
-    @property
-    def at_worst_speed(self) -> Float[np.ndarray, " n"]:
-        """Relative error in the worst tenth of speeds, after subtraction of the same noise power."""
-        power = self.by_speed.max(axis=0) ** 2 - self.noise * self.error**2
-        return np.sqrt(np.maximum(power, 0.0)) / np.maximum(self.scale, 1e-300)
-
-    @property
-    def judged(self) -> Float[np.ndarray, " n"]:
-        """The figure to be compared with the limits: `without_noise` or, if it is larger, half of `at_worst_speed`.
-
-        Errors that are confined to low speeds, such as those of stiction, hardly show in an average over the motion.
-        """
-        local = self.at_worst_speed / LOCAL
-        return np.where(np.isnan(local), self.without_noise, np.maximum(self.without_noise, local))
 
 
 def torque_accuracy(result: Identification) -> TorqueAccuracy:
     """Errors on the held-out runs, or on the fitted runs if none were held out."""
-    held = result.validation or result.fitted
-    tested = moved_enough(result.chain, held)
-    error, torque = (np.where(tested, x, np.nan) for x in _while_moving(result.chain, held))
-    fitted = _while_moving(result.chain, result.fitted)[0]
-    measured = np.isfinite(together(held).tau).any(axis=0)
-    scale = floored(torque, result.chain)
-    by_speed, speeds = _by_speed(result.chain, held)
-    by_speed = np.where(tested, by_speed, np.nan)
-    return TorqueAccuracy(error, torque, scale, fitted, noise_share(held), measured & ~tested, by_speed, speeds)
+    held, chain = result.validation or result.fitted, result.chain
+    tested, noise = moved_enough(chain, held), noise_share(held)
+    error, torque = (np.where(tested, x, np.nan) for x in _while_moving(chain, held))
+    scale = np.maximum(floored(torque, chain), 1e-300)
+    slow, speeds = _worst_tenth(chain, held)
+    slow = np.sqrt(np.maximum(np.where(tested, slow, np.nan) ** 2 - noise * error**2, 0.0)) / scale
+    untested = np.isfinite(together(held).tau).any(axis=0) & ~tested
+    fitted = _while_moving(chain, result.fitted)[0]
+    return TorqueAccuracy(error, fitted, error / scale * np.sqrt(1 - noise), slow, speeds, untested)
 
 
 def _while_moving(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
@@ -194,19 +152,19 @@ def _while_moving(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.n
     return rms_where(data.error, moves), rms_where(data.tau, moves)
 
 
-def _by_speed(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
-    """RMS error (10, n) of each joint in groups of equal size from slow to fast motion, and the speeds (11, n) between."""
+def _worst_tenth(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
+    """Largest RMS error (n,) among ten groups of equal size from slow to fast motion, and the speeds (2, n) of this group."""
     data = together(evaluations)
     speed, slowest = np.abs(data.qd), moving_speed(chain)
-    errors, edges = np.full((GROUPS, chain.nv), np.nan), np.full((GROUPS + 1, chain.nv), np.nan)
+    errors, speeds = np.full(chain.nv, np.nan), np.full((2, chain.nv), np.nan)
     for j in range(chain.nv):
         moves = np.flatnonzero(speed[:, j] > slowest[j])
         if len(moves) >= GROUPS:
-            moves = moves[np.argsort(speed[moves, j])]
-            groups = np.array_split(moves, GROUPS)
-            errors[:, j] = [np.sqrt(np.mean(data.error[rows, j] ** 2)) for rows in groups]
-            edges[:, j] = [*(speed[rows[0], j] for rows in groups), speed[moves[-1], j]]
-    return errors, edges
+            groups = np.array_split(moves[np.argsort(speed[moves, j])], GROUPS)
+            each = [np.sqrt(np.mean(data.error[rows, j] ** 2)) for rows in groups]
+            worst = groups[int(np.argmax(each))]
+            errors[j], speeds[:, j] = max(each), speed[worst[[0, -1]], j]
+    return errors, speeds
 
 
 def floored(torque: Float[np.ndarray, " n"], chain: Chain) -> Float[np.ndarray, " n"]:
@@ -233,10 +191,9 @@ def moved_enough(chain: Chain, evaluations: Sequence[Evaluation]) -> Bool[np.nda
     )
     span = limits["upper"] - limits["lower"]
     least = TRAVEL * np.where(np.isfinite(span), span, 0.0)
-    enough = ~with_drive(chain)
     travel = np.zeros(chain.nv)
     travel[where.columns] = np.ptp(data.q[:, where.entries], axis=0)
-    return enough | ((seconds >= TESTED_SECONDS) & (travel >= least))
+    return ~with_drive(chain) | ((seconds >= TESTED_SECONDS) & (travel >= least))
 
 
 def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
@@ -267,73 +224,59 @@ def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
     return np.clip(noise / np.maximum(total, 1e-300), 0.0, EXCUSED) * np.ones(evaluations[0].samples.n)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Determination:
-    """Relative uncertainty of the model within its range of use.
+# -- gravity and inertia
 
-    Attributes:
-        position_error: (n,) RMS of the position-dependent part of the torque error, relative to the RMS torque, but at
-            least to one twentieth of the largest RMS torque; NaN for joints without measured torque.
-        gravity: (n,) standard deviation of the torque at rest within the joint limits, relative to the RMS of that
-            torque or to the logged torque (with the same floor), whichever is greater; NaN if unmeasured forces act.
-        inertia: (n,) standard deviation of the diagonal entries of the mass matrix, relative to their means; NaN if
-            unmeasured forces act.
-    """
 
-    position_error: Float[np.ndarray, " n"]
-    gravity: Float[np.ndarray, " n"]
+class Determination(NamedTuple):
+    """Relative uncertainty of the model within its range of use, (n,) each; see `determination_in_use`."""
+
+    position: Float[np.ndarray, " n"]
+    rest: Float[np.ndarray, " n"]
     inertia: Float[np.ndarray, " n"]
 
 
 def determination_in_use(result: Identification) -> Determination:
     """Uncertainty of torques at rest and of the mass matrix, from the residuals and the covariance of the base parameters.
 
-    The position-dependent part of a joint's torque error is caused by errors of gravity, springs, counterbalances or
-    cables. It is computed as the part that functions of position explain in addition to friction. These functions are
-    the joint's regressor at rest, and harmonics and powers of the joint position.
+    - `position` is the RMS of the position-dependent part of a joint's torque error, which is caused by errors of gravity,
+      springs, counterbalances or cables: the part that functions of position explain in addition to friction. These
+      functions are the joint's regressor at rest, and harmonics and powers of the joint position. It is relative to the RMS
+      torque, but at least to one twentieth of the largest RMS torque; NaN for joints without measured torque.
+    - `rest` is the standard deviation of the torque at rest within the joint limits, relative to the RMS of that torque or
+      to the logged torque (with the same floor), whichever is greater; NaN if unmeasured forces act.
+    - `inertia` is the standard deviation of the diagonal entries of the mass matrix, relative to their means; NaN if
+      unmeasured forces act.
 
     Standard deviations are averaged over 60 postures within the joint limits, or within pi of the run's mean position for
     joints without limits. Quaternions are taken from the run.
     """
-    chain, n = result.chain, len(result.rows)
+    chain, n, where = result.chain, len(result.rows), layout(result.chain)
     rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(qdd), qdd)
     data = together(result.validation or result.fitted)
     some = np.unique(np.linspace(0, len(data.q) - 1, min(ROWS, len(data.q))).astype(int))
     q, qd, error = data.q[some], data.qd[some], data.error[some]
     size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # unmeasured torques count as zero
     size = np.where(size > 0, floored(size, chain), 0.0)
-    driven = np.where(size > 0, size, np.nan)
-    still = rows(q, np.zeros_like(qd))
-    own = _own_positions(chain, q)
+    still, own = rows(q, np.zeros_like(qd)), np.zeros((len(q), chain.nv))  # quaternion joints have no own position
+    own[:, where.columns] = q[:, where.entries]
     position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
+    position /= np.where(size > 0, size, np.nan)
     if result.has_unmeasured_forces:  # base parameters then refer to combinations of rows without these forces
-        return Determination(position / driven, *np.full((2, n), np.nan))
+        return Determination(position, *np.full((2, n), np.nan))
     postures = _postures(result, q)
     root = covariance_root(result.estimate.covariance)
     rest = rows(postures, np.zeros((len(postures), n)))
-    gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
     # torques of the links only: tau = W p = W_b (B p) for any parameters p, with base parameters B p
     bodies = result.base.matrix[:, : 10 * chain.n] @ result.parameters[: 10 * chain.n]
+    weight, inertia, spread = rest @ bodies, np.empty(n), np.empty(n)
     s = np.eye(n) if chain.coupling is None else np.asarray(chain.coupling.matrix, float)
     armature = (s**2).T @ np.asarray(chain.armature, float)
-    weight, inertia, spread = rest @ bodies, np.empty(n), np.empty(n)
     for j in range(n):
         alone = rows(postures, np.broadcast_to(np.eye(n)[j], (len(postures), n)))[:, j] - rest[:, j]
         inertia[j] = (alone @ bodies).mean() + armature[j]
         spread[j] = np.sqrt(((alone @ root) ** 2).sum(1).mean())
-    floor = lambda x: np.maximum(x, 1e-300)
-    return Determination(
-        position / driven,
-        gravity_sd / floor(np.maximum(np.sqrt((weight**2).mean(0)), size)),
-        spread / floor(np.abs(inertia)),
-    )
-
-
-def _own_positions(chain: Chain, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N nv"]:
-    """Position of each coordinate; 0 for quaternion joints."""
-    where, own = layout(chain), np.zeros((len(q), chain.nv))
-    own[:, where.columns] = q[:, where.entries]
-    return own
+    gravity = np.sqrt(((rest @ root) ** 2).sum(2).mean(0)) / np.maximum(np.sqrt((weight**2).mean(0)), size + 1e-300)
+    return Determination(position, gravity, spread / np.maximum(np.abs(inertia), 1e-300))
 
 
 def _postures(result: Identification, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "60 nq"]:
@@ -344,8 +287,8 @@ def _postures(result: Identification, q: Float[np.ndarray, "N nq"]) -> Float[np.
         np.where(np.isfinite(x := limits[side][where.columns]), x, middle + d)
         for side, d in (("lower", -TURN), ("upper", TURN))
     )
-    low, high = np.maximum(low, middle - TURN), np.minimum(high, middle + TURN)
-    low, high = np.minimum(low, own.min(0)), np.maximum(high, own.max(0))
+    low = np.minimum(np.maximum(low, middle - TURN), own.min(0))
+    high = np.maximum(np.minimum(high, middle + TURN), own.max(0))
     found = q[np.linspace(0, len(q) - 1, POSTURES).astype(int)]
     found[:, where.entries] = low + (high - low) * rng.uniform(size=(POSTURES, len(low)))
     return found
@@ -357,17 +300,52 @@ def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarr
     if moves.sum() < LEAST_ROWS:
         return 0.0
     still, q, qd, error = still[moves], q[moves], qd[moves], error[moves]
-    span = max(float(np.ptp(q)), 1e-9)
-    x = (q - q.mean()) / span
+    x = (q - q.mean()) / max(float(np.ptp(q)), 1e-9)
     own = np.stack([np.ones_like(x), x, x**2, x**3, np.sin(2 * q), np.cos(2 * q)], axis=1)
-    beside = np.stack([qd, np.tanh(qd / MOVING)], axis=1)
-    clear = np.linalg.qr(beside)[0]
-    columns = np.concatenate([own, still], axis=1)
-    columns, error = (y - clear @ (clear.T @ y) for y in (columns, error))
+    clear = np.linalg.qr(np.stack([qd, np.tanh(qd / MOVING)], axis=1))[0]
+    columns, error = (y - clear @ (clear.T @ y) for y in (np.concatenate([own, still], axis=1), error))
     u, s, _ = np.linalg.svd(columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-12), full_matrices=False)
-    u = u[:, s > 1e-2 * s[0]]
-    return float(np.linalg.norm(u.T @ error) / np.sqrt(len(error)))
+    return float(np.linalg.norm(u[:, s > 1e-2 * s[0]].T @ error) / np.sqrt(len(error)))
 
+
+# -- the given model
+
+
+@dataclasses.dataclass(frozen=True)
+class AgainstPrior:
+    """Errors of the given and the identified model on the same samples, which are held-out samples if there are any.
+
+    Attributes:
+        identified: errors of the identified model.
+        given: errors of the unchanged given model, including its friction, if any.
+        driven: errors of the given inertias with the identified drive terms (friction, armature, offset), which like
+            those of the identified model come from a fit without the held-out samples.
+    """
+
+    identified: Fit
+    given: Fit
+    driven: Fit
+
+    @property
+    def ratio(self) -> Float[np.ndarray, " n"]:
+        """RMS error of the identified model relative to that of the given one; NaN for joints without measured torque."""
+        ratio = self.identified.rms / np.maximum(self.given.rms, 1e-300)
+        return np.where(np.isnan(self.identified.relative), np.nan, ratio)
+
+
+def against_prior(result: Identification) -> AgainstPrior | None:
+    """The errors of both models, relative to the filtered torque; None if the given model has no inertias."""
+    if not np.any(np.asarray(result.prior.inertia)):
+        return None
+    evaluations, model = result.validation or result.fitted, result.validated_model
+    mixed = np.array(prior_parameters(model.chain, result.columns))
+    mixed[: 10 * result.chain.n] = np.asarray(result.prior.inertia, float).reshape(-1)
+    driven = dataclasses.replace(model, chain=with_parameters(result.prior, result.columns, mixed))
+    given = TorqueModel(result.prior).filtered(result.model.cutoff)
+    return AgainstPrior(pooled(evaluations), pooled(evaluations, given), pooled(evaluations, driven))
+
+
+# -- motion
 
 Simulated = tuple[Evaluation, Resimulation]
 
@@ -391,15 +369,13 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
     return found
 
 
-def simulated_against_coasting(chain: Chain, found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
+def simulated_against_coasting(chain: Chain, found: Sequence[Simulated]) -> Float[np.ndarray, " n"]:
     """RMS error of re-simulated positions relative to that of a coasting robot in the worst run, (n,).
 
     A coasting robot keeps its initial velocity. The ratio is infinite if the simulation diverges, and NaN for joints
-    that move enough in no run. The result is None if all runs are shorter than a window.
+    that move enough in no run.
     """
-    if not found:
-        return None
-    ratios = []
+    ratios = [np.full(chain.nv, np.nan)]
     for evaluation, run in found:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             ratio = run.rms / run.coasting_rms

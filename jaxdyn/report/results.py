@@ -1,21 +1,17 @@
-"""Function `write_all`, which writes either all result files of an identification or none.
-
-Summary of an identification that fits on one screen of a terminal."""
+"""All result files of an identification, of which either all are written or none, and its summary for the terminal."""
 
 import contextlib
 import datetime
-import itertools
-import math
 import os
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +19,6 @@ from ..errors import ModelError, OutputError
 from ..identification.diagnostics import Finding
 from ..identification.friction_fit import dissipative_chain
 from ..identification.result import Identification
-from ..identification.selection import TermChoice
 from ..identification.torque_model import load_torque_model, save_torque_model
 from ..io.files import check_output_folder, draft_prefix, remove_stale_drafts
 from ..io.mjcf_write import write_mjcf
@@ -31,11 +26,10 @@ from ..io.urdf_write import save_urdf, update_urdf
 from ..model.chain import Chain
 from .comparison import print_whole
 from .files import as_written, predictions_of, write_errors, write_parameters
-from .fit_sections import REFIT
 from .page import write_report
 from .provenance import Provenance
-from .quality import FAIR, GOOD, deviations_from, pooled, pooled_raw, torque_units
-from .verdicts import ErrorLimit, Verdict, assess, verdict
+from .quality import deviations_from, pooled
+from .verdicts import ErrorLimit, Verdict, verdict
 
 FILES = (
     "parameters.csv",
@@ -128,8 +122,8 @@ def write_all(
         if (draft / "model.eqx").exists():
             result = as_written(result, load_torque_model(draft / "model.eqx"))
         write_errors(result, draft / "errors.csv")
-        assessed = assess(result, limits, predictions_of(fitted, draft, options, mended), findings)
-        write_report(result, draft / "report.html", title, date, notes, limits, provenance, findings, assessed)
+        judged = verdict(result, limits, predictions_of(fitted, draft, options, mended), findings)
+        write_report(result, draft / "report.html", title, date, notes, provenance=provenance, judged=judged)
         names = [name for name in FILES if (draft / name).exists()]
         moves = [(draft / name, target / name) for name in names]
         for name in (*MAY_LACK, "settings.toml"):
@@ -153,7 +147,7 @@ def write_all(
         raise
     shutil.rmtree(draft, ignore_errors=True)
     remove_stale_drafts(target, "results")
-    return WrittenFiles({name: target / name for name in names}, result, assessed.verdict)
+    return WrittenFiles({name: target / name for name in names}, result, judged)
 
 
 def _missing(folder: Path) -> list[Path]:
@@ -239,80 +233,10 @@ def _move(moves: list[tuple[Path, Path]], draft: Path) -> None:
         raise
 
 
-# -- identification
+# -- terminal
 
-_LISTED = 3  # number of best and worst determined parameters that are named
-_LONGEST = 16  # longest name that is not abbreviated
-
-
-def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> Group:
-    """Errors by joint, precision of the parameters, and a verdict, as a rich group whose first part is the table.
-
-    The text has about 14 lines, plus one per joint. Errors on held-out motion come first, both relative to the torque as
-    logged and relative to the filtered torque.
-
-    Args:
-        judged: the verdict, of which the headline and one line per limit and use are shown.
-        truth: the robot that simulated the logs, if known.
-    """
-    fitted, unseen = pooled(result.fitted), pooled(result.validation)
-    units = torque_units(result.chain)
-    same = len(set(units)) == 1
-    logged = pooled_raw(result.validation)
-    title = "Torque errors by joint" + (f" [{units[0]}]" if same else "")
-    title += ", relative to the torque as logged and filtered" if logged else ""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    table.add_column("joint", min_width=min(max(map(len, result.rows)), 24))
-    kind = "filtered " if logged else ""
-    found = (("held out\nlogged RMS", logged), (f"held out\n{kind}RMS", unseen), (f"fitted\n{kind}RMS", fitted))
-    groups = [(name, fit) for name, fit in found if fit]
-    for name, fit in groups:
-        table.add_column(name, justify="right")
-        for column in ("RRE\n[%]", "moving\n[%]") if fit is groups[0][1] else ("RRE\n[%]",):
-            table.add_column(column, justify="right")
-    for j, joint in enumerate(result.rows):
-        cells = []
-        for _, fit in groups:
-            seen = f"{fit.rms[j]:#.3g}".rstrip(".") + ("" if same else f" {units[j]}")
-            cells += ["-" if np.isnan(fit.rms[j]) else seen, _percent(fit.relative[j])]
-            cells += [_percent(fit.relative_moving[j])] if fit is groups[0][1] else []
-        table.add_row(Text(joint), *cells)
-    totals = (["", _percent(fit.total_relative), *([""] if fit is groups[0][1] else [])] for _, fit in groups)
-    table.add_row("all", *itertools.chain.from_iterable(totals))
-    lines: list[RenderableType] = [table]
-    if unseen and result.validation_refit:
-        lines.append(Text(f"{REFIT[0].upper()}{REFIT[1:]}."))
-    lines += [Text(line) for line in _determined(result)]
-    if result.inconsistent_links:
-        count = len(result.inconsistent_links)
-        lines.append(
-            Text(
-                f"{count} of {result.chain.n} links are physically inconsistent (see the report), so no URDF "
-                "was written: fit with consistent = true",
-                style="yellow",
-            )
-        )
-    if truth is not None:
-        off = np.abs(deviations_from(result, truth))
-        lines.append(
-            Text(
-                f"Compared with the true robot: {int((off <= 2).sum())} of {result.base.size} base parameters within 2 "
-                f"standard deviations, largest deviation {off.max():.1f}"
-            )
-        )
-    colour = {"good": "green", "fair": "yellow", "poor": "red"}
-    lines += [Text(check.text, style=colour[check.level]) for check in judged.limits]
-    lines += [Text(use.text, style=colour[use.level]) for use in judged.uses]
-    lines.append(Text(judged.headline.replace("below", "in the report"), style=f"bold {colour[judged.level]}"))
-    return Group(*lines)
-
-
-def _gains(choice: TermChoice) -> str:
-    """Text with the change in each joint's error on left-out blocks; empty if no terms were adopted."""
-    if not choice.adopted:
-        return ""
-    changes = 100 * (choice.errors / np.maximum(choice.errors_before, 1e-300) - 1)
-    return f"; change in the errors on left-out blocks, by joint: {', '.join(f'{x:+.0f}' for x in changes)} %"
+LINES = 20  # largest number of lines for an arm with seven joints
+_COLOURS = {"good": "green", "fair": "yellow", "poor": "red"}
 
 
 def print_summary(
@@ -323,9 +247,10 @@ def print_summary(
     limits: Sequence[ErrorLimit] = (),
     findings: Sequence[Finding] | None = None,
 ) -> None:
-    """Print a summary of an identification, suspected faults, and the paths of written files.
+    """Print the verdict, the torque error of each joint beside that of the given model, warnings, and written files.
 
-    The summary contains errors by joint, the precision of the parameters, and the verdict.
+    Errors are percentages of the filtered torque, over the samples at which the joint moves. The summary has at most 20
+    lines for an arm with seven joints; warnings that do not fit are in the report.
 
     Args:
         result: the identification.
@@ -333,7 +258,7 @@ def print_summary(
         truth: the robot that simulated the logs, if known.
         console: a rich `Console`; by default standard output.
         limits: acceptable errors (`parse_limit`); used only if `paths` is not from `write_all`.
-        findings: suspected faults, which are listed (`diagnose_identification`).
+        findings: suspected faults (`diagnose_identification`); used only if `paths` is not from `write_all`.
 
     Raises:
         IdentificationError: a limit has neither one value nor one per joint.
@@ -341,43 +266,62 @@ def print_summary(
     console = Console(highlight=False) if console is None else console
     written = isinstance(paths, WrittenFiles)
     result, judged = (paths.result, paths.judged) if written else (result, verdict(result, limits, findings=findings))
-    table, *lines = summary(result, judged, truth).renderables
-    print_whole(console, table)
-    console.print(Group(*lines))
-    if result.choice is not None:
-        console.print(Text(f"Terms: {result.choice.sentence}{_gains(result.choice)}"))
-    for finding in findings or ():
-        console.print(Text(f"Check: {finding.text}", style="yellow"))
-    for path in (paths or {}).values():
-        console.print(Text(str(path)), soft_wrap=True)
+    wrapped = lambda text: textwrap.wrap(text, max(console.width, 40), break_long_words=False, break_on_hyphens=False)
+    top = wrapped(judged.headline.replace("below", "in the report"))
+    bottom = [line for text in _closing(result, truth) for line in wrapped(text)]
+    warnings = [check.text for check in judged.limits]
+    warnings += [use.text for use in judged.uses if use.level != "good"]
+    warnings += [found.text for found in (*judged.findings, *judged.checks)]
+    shown = [line for text in warnings for line in wrapped(text)]
+    room = max(LINES - 9 - len(top) - len(bottom) - (3 if paths else 0), 1)  # the table has two lines and one per joint
+    if len(shown) > room:  # the report has them whole
+        shorter = lambda text: textwrap.shorten(text, max(console.width, 40), placeholder=" ...")
+        shown = [*map(shorter, warnings[:room])]
+        shown = (
+            shown if len(warnings) <= room else [*shown[:-1], f"... and {len(warnings) - room + 1} more in the report"]
+        )
+    for line in top:
+        console.print(Text(line, style=f"bold {_COLOURS[judged.level]}"))
+    print_whole(console, _table(result, judged))
+    for line in shown:
+        console.print(Text(line, style="yellow"))
+    for line in bottom:
+        console.print(Text(line))
+    if paths:
+        folder = os.path.dirname(next(iter(paths.values())))
+        console.print(Text(f"Written to {folder}: {', '.join(paths)}"), soft_wrap=True)
     if paths and (lacking := [name for name in MAY_LACK if name not in paths]):
         console.print(
             Text(f"{' and '.join(lacking)} could not be written; the report states the reason", style="yellow")
         )
 
 
-def _determined(result: Identification) -> list[str]:
-    relative = np.nan_to_num(result.estimate.relative_standard_deviations, nan=np.inf)
-    well, fairly = int((relative <= GOOD).sum()), int(((relative > GOOD) & (relative <= FAIR)).sum())
-    order = np.argsort(relative)
-    halves = result.split_half
-    lines = [
-        f"{result.base.size} base parameters of {len(result.names)}; condition number {result.estimate.condition:.3g} "
-        f"({result.estimate.scaled_condition:.3g} with unit-norm columns)",
-        f"Standard deviation up to {GOOD:g} % of the value: {well}; up to {FAIR:g} %: {fairly} more; above: "
-        f"{result.base.size - well - fairly}",
-        *([f"{str(halves)[0].upper()}{str(halves)[1:]}"] if halves is not None else []),
-    ]
-    for word, chosen in (("Best determined:  ", order[:_LISTED]), ("Worst determined: ", order[::-1][:_LISTED])):
+def _table(result: Identification, judged: Verdict) -> Table:
+    """The error of each joint while it moves, in percent of the filtered torque, beside that of the given model."""
+    which = "held out" if result.validation else "fitted"
+    groups = [(which, pooled(result.validation or result.fitted))]
+    groups += [("given model", judged.given.given)] if judged.given else []
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("torque error [%]", min_width=16)
+    for name, _ in groups:
+        table.add_column(name, justify="right")
+    for j, joint in enumerate(result.rows):
+        table.add_row(Text(joint), *(_percent(fit.relative_moving[j]) for _, fit in groups))
+    table.add_row("all", *(_percent(fit.total_relative) for _, fit in groups))
+    return table
+
+
+def _closing(result: Identification, truth: Chain | None) -> list[str]:
+    """Terms that were found, and the comparison with the true robot."""
+    lines = [] if result.choice is None else [f"Terms: {result.choice.sentence}"]
+    if truth is not None:
+        off = np.abs(deviations_from(result, truth))
         lines.append(
-            word + "; ".join(f"{_short(result.base.names[k])} {_percent(float(relative[k]))} %" for k in chosen)
+            f"Compared with the true robot: {int((off <= 2).sum())} of {result.base.size} base parameters within 2 standard "
+            f"deviations, largest deviation {off.max():.1f}"
         )
     return lines
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name.split()[0]} + ..."
-
-
 def _percent(x: float) -> str:
-    return "-" if math.isnan(x) else f"{x:#.3g}".rstrip(".") if x < 999.5 else f"{x:.3g}"
+    return "-" if np.isnan(x) else f"{x:#.3g}".rstrip(".") if x < 999.5 else f"{x:.3g}"

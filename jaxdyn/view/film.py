@@ -16,8 +16,7 @@ from jaxtyping import Array, Float, UInt8
 from ..errors import OutputError
 from ..io.files import check_output_folder, write_whole
 from ..model.chain import Chain, coordinate_names, layout, turning_joints
-from ..report.pictures import line_ends, link_poses, skeleton
-from .scene import build_scene, effort_limits, placed, positions_at
+from .scene import build_scene, effort_limits, line_ends, link_poses, placed, positions_at, skeleton
 
 Row = Float[Array, " N"] | Float[np.ndarray, " N"]
 Rows = Float[Array, "rows k"] | Float[np.ndarray, "rows k"]

@@ -12,13 +12,13 @@ from jaxtyping import Float
 from ..errors import ModelError
 from ..io.logs import Motion
 from ..model.chain import coordinate_names
-from ..report.pictures import line_ends
 from .scene import (
     FIELD_OF_VIEW,
     Scene,
     creased,
     effort_limits,
     frame_scene,
+    line_ends,
     positions_at,
     slider_ranges,
     start_configuration,

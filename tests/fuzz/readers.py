@@ -226,7 +226,7 @@ def _factors(path: Path, options: dict[str, Any]) -> None:
 
 
 def _gains(path: Path, options: dict[str, Any]) -> None:
-    from jaxdyn.report.files import read_gains
+    from jaxdyn.report.payloads import read_gains
 
     gains = read_gains(path)
     n = len(gains.factors)

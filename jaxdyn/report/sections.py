@@ -1,0 +1,585 @@
+"""Sections of the identification report, from the verdict to the details."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..dynamics import friction_force
+from ..identification.base import model_torque
+from ..identification.columns import DRIVE_NAMES, INERTIAL_NAMES
+from ..identification.factors import as_float64
+from ..identification.prediction import MOVING, Fit
+from ..identification.result import Evaluation, Identification, parameter_rows
+from ..identification.torque_model import TorqueModel
+from ..identification.validation import Resimulation
+from ..model.chain import Chain, coordinate_names, leading_joints, turning_joints
+from .files import compared_runs, friction_rows
+from .markup import (
+    DASH,
+    MINUS,
+    Cell,
+    Column,
+    columns_table,
+    element,
+    escaped,
+    faint,
+    names,
+    names_column,
+    number,
+    rounded,
+    section,
+    table,
+    tile,
+    unit,
+    with_deviation,
+)
+from .pictures import Curve, Panel, View, equivalent_ellipsoid, plot, time_view
+from .quality import (
+    measured_rows,
+    pooled,
+    pooled_raw,
+    position_units,
+    resimulated,
+    together,
+    torque_shares,
+    torque_units,
+    with_drive,
+)
+from .verdicts import LIMITS, Verdict, level_of
+
+REFIT = "a fit without the held-out part predicted it; the written model fits all data"
+ANSWERS = {"good": "yes", "fair": "with care", "poor": "no"}
+POINTS = 90_000  # maximum total number of points of all torque curves
+
+# -- first screen
+
+
+def first_screen(result: Identification, judged: Verdict) -> str:
+    """Whether the model may be used, for what, how much better it is than the given one, and what is wrong."""
+    cards = "".join(
+        element(
+            "div",
+            element("b", escaped(use.use.capitalize()))
+            + element("span", ANSWERS[use.level], "answer")
+            + element("p", escaped(use.text.partition(". ")[2])),
+            f"card {use.level}",
+        )
+        for use in judged.uses
+    )
+    limits = element("ul", "".join(element("li", escaped(c.text), c.level) for c in judged.limits), "checks")
+    return (
+        element("p", element("b", escaped(judged.headline)), f"verdict stamp {judged.level}")
+        + (limits if judged.limits else "")
+        + element("div", cards, "cards")
+        + element("div", _key_figures(result, judged), "tiles")
+        + _problems(judged)
+    )
+
+
+def _key_figures(result: Identification, judged: Verdict) -> str:
+    """The torque error, that of the worst joint and that of the given model, all relative to the filtered torque."""
+    fit, which = pooled(result.validation or result.fitted), "held out" if result.validation else "fitted"
+    tiles = [tile(f"{rounded(fit.total_relative)} %", f"torque error, {which}", "of the filtered torque, all joints")]
+    moving = np.nan_to_num(fit.relative_moving, nan=-1)
+    if moving.max() >= 0 and len(moving) > 1:
+        worst = result.rows[int(np.argmax(moving))]
+        tiles.append(tile(f"{rounded(moving.max())} %", f"worst joint, {which}", f"{worst}, while it moves"))
+    if judged.given:
+        times = judged.given.given.total_relative / max(fit.total_relative, 1e-300)
+        given = f"{rounded(judged.given.given.total_relative)} %"
+        tiles.append(tile(given, "error of the given model", f"{rounded(times)} times as large, same motion"))
+    return "".join(tiles)
+
+
+def _problems(judged: Verdict) -> str:
+    """What is wrong: failed checks and suspected faults."""
+    title = element("h2", "What is wrong", id="problems")
+    lines = [(check.level, check.text) for check in judged.checks]
+    lines += [("fair", finding.text) for finding in judged.findings]
+    if not lines:
+        return title + element("p", "No fault was found in the logs, the given model or the fit.")
+    return title + element("ul", "".join(element("li", escaped(text), level) for level, text in lines), "checks")
+
+
+# -- torques and their errors
+
+
+def runs_of(result: Identification) -> tuple[Evaluation, ...]:
+    """All evaluations in the order in which the page shows their runs, with held-out runs first."""
+    return (*result.validation, *result.fitted)
+
+
+def run_titles(runs: Sequence[Evaluation]) -> list[str]:
+    """Titles for row headings and selection lists."""
+    return [run.title[:1].upper() + run.title[1:] for run in runs]
+
+
+def seconds_of(run: Evaluation) -> float:
+    """Length of a run, excluding gaps [s]."""
+    return sum(float(run.samples.t[stop - 1] - run.samples.t[start]) for start, stop in run.samples.segments)
+
+
+def torques_section(result: Identification) -> str:
+    """Section with measured and predicted torque over time for a selectable joint and run."""
+    units, runs = torque_units(result.chain), runs_of(result)
+    joints = measured_rows(runs)
+    points = max(150, min(1400, POINTS // (len(runs) * len(joints))))
+
+    def view(run: Evaluation, j: int) -> View:
+        s, fit = run.samples, run.fit
+        caption = (
+            f"error {rounded(fit.rms[j])} {units[j]} RMS, {rounded(fit.relative[j])} % of the torque, while moving "
+            f"{rounded(fit.relative_moving[j])} %"
+        )
+        curves, words = {"predicted": run.prediction[:, j]}, ("torque", "residual", units[j])
+        return time_view(s.t, s.tau[:, j], curves, s.segments, words, caption, points)
+
+    choices = (("run", run_titles(runs)), ("joint", [result.rows[j] for j in joints]))
+    label = "Measured and predicted torque over time, and their difference"
+    return section("Torques", "torques", plot(label, [view(run, j) for run in runs for j in joints], choices))
+
+
+def errors_section(result: Identification, judged: Verdict) -> str:
+    """Section with one table of all torque errors: held out, fitted, given model, written files, and as logged.
+
+    All rows but the last ones refer to the filtered torque, so that they can be compared.
+    """
+    runs, held = runs_of(result), result.validation or result.fitted
+    joints, units = measured_rows(runs), torque_units(result.chain)
+    where = "held-out motion" if result.validation else "the fitted motion"
+    on_files = "the fitted motion" if compared_runs(result) is result.fitted else "held-out motion"
+    size = np.sqrt((together(held).tau ** 2).mean(0))[joints]
+    rows = [_row(f"Torque, RMS [{' or '.join(sorted(set(units)))}]", "", [element("small", rounded(x)) for x in size])]
+
+    def add(title: str, fit: Fit | None, run: int | None = None) -> None:
+        if fit is not None:
+            link = lambda text, k: (
+                text if run is None else element("a", text, href="#torques", data_run=f"{run}", data_joint=f"{k}")
+            )
+            each = [
+                link(rounded(fit.relative_moving[j]) + element("small", rounded(fit.rms[j])), k)
+                for k, j in enumerate(joints)
+            ]
+            rows.append(_row(title, rounded(fit.total_relative), each))
+
+    for k, (run, title) in enumerate(zip(runs, run_titles(runs), strict=True)):
+        add(f"{title}, {number(seconds_of(run), 3)} s", run.fit, k)
+    for title, some in (("All held-out motion", result.validation), ("All fitted motion", result.fitted)):
+        if len(some) > 1:
+            add(title, pooled(some))
+    if judged.given:
+        add(f"Given model, on {where}", judged.given.given)
+        add(f"Given inertias, identified friction and rotors, on {where}", judged.given.driven)
+    for file in judged.files:
+        add(f"{file.name}, on {on_files}", file.fit)
+    add("As logged, unfiltered: held out", pooled_raw(result.validation))
+    add("As logged, unfiltered: fitted", pooled_raw(result.fitted))
+    heads = "".join(element("th", escaped(result.rows[j]).replace("_", "_<wbr>"), "name") for j in joints)
+    head = element("th", "motion or model", "text") + element("th", "all [%]") + heads
+    return section(
+        "Errors",
+        "errors",
+        table(head, rows),
+        faint(
+            "Each cell contains the error in percent of the torque, over the samples at which the joint moves faster than "
+            f"{MOVING:g} rad/s or m/s, and below it the RMS error. A joint with little torque has a large percentage even if "
+            "the error is small. Except for the rows “as logged”, errors are relative to the low-pass filtered torque "
+            f"({result.fitted[0].samples.torque_cutoff:.3g} Hz), so they can be compared. "
+            + (f"{REFIT[0].upper()}{REFIT[1:]}. " if result.validation_refit else "")
+            + "Click a cell of a run to see its torques. errors.csv contains further errors of each run."
+        ),
+    )
+
+
+def _row(title: str, total: str, cells: Sequence[str]) -> str:
+    inside = "".join(element("td", cell, "go") for cell in cells)
+    return element("th", escaped(title), "wrap") + element("td", total, "yes") + inside
+
+
+# -- friction
+
+_MOST = 1200  # maximum number of dots per view
+_BINS = 24
+
+
+def friction_samples(
+    chain: Chain, evaluations: Sequence[Evaluation], modelled: bool = False
+) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, "N n"], Float[np.ndarray, "G n"], Float[np.ndarray, "G n"]]:
+    """Velocities and samples tau - (prediction - friction_force(qd)), and a grid of velocities with friction_force on it.
+
+    All other fitted torques (rigid body, rotors, further terms) are subtracted from the measured torque, so the samples
+    are the fitted curve plus the residual. The grid is symmetric about zero and denser near zero.
+
+    Args:
+        modelled: True if the predictions contain a friction model that depends on more than velocity. In that case, the
+            torque of the chain without friction is subtracted from the measured torque instead, and the effect of the
+            low-pass filter on the friction model is undone, because the curve is not filtered either.
+    """
+    data = together(evaluations)
+    qd, residual = data.qd, data.error
+    if modelled:  # filtered minus unfiltered prediction is what the filter removes from the friction
+        smooth = lambda e: 0.0 if e.logged is None else e.logged[1] - e.prediction
+        residual = data.tau - np.concatenate([model_torque(chain, e.samples) - smooth(e) for e in evaluations])
+    grid = (np.sinh(np.linspace(-7, 7, 301)) / np.sinh(7.0))[:, None] * np.abs(qd).max(axis=0)
+    with jax.enable_x64(True):
+        force = _friction(as_float64(chain), jnp.asarray(np.concatenate([qd, grid])))
+    torque, curve = np.split(np.asarray(force), [len(qd)])
+    return qd, torque + residual, grid, curve
+
+
+@jax.jit
+def _friction(chain: Chain, qd):
+    return jax.vmap(lambda v: friction_force(chain, v))(qd)
+
+
+def binned_medians(
+    x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], bins: int = _BINS
+) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, " M"]]:
+    """Medians of x and y in bins along x with equal numbers of samples, separately for each sign of x."""
+    points = []
+    for side in (x < 0, x > 0):
+        order = np.argsort(x[side])
+        if len(order) >= bins:
+            points += [
+                (np.median(x[side][part]), np.median(y[side][part])) for part in np.array_split(order, bins // 2)
+            ]
+    return tuple(np.array(points).reshape(-1, 2).T)  # type: ignore[return-value]
+
+
+def friction_section(result: Identification) -> str:
+    """Section with samples, medians and fitted curve of a selectable joint, and the friction parameters; may be empty."""
+    chain, fit = result.chain, result.friction
+    joints = [j for j in measured_rows(result.fitted) if with_drive(chain)[j]]
+    if not joints:
+        return ""
+    data, units = friction_samples(chain, result.fitted, fit is not None), torque_units(chain)
+    turns = turning_joints(chain)[leading_joints(chain)]
+    views = [_friction_view(data, j, "rad/s" if turns[j] else "m/s", units[j]) for j in joints]
+    text = (
+        "Measured torque minus predicted torque without friction. Dots are samples of the fitted runs, rings are medians over "
+        "equal numbers of samples, and the line is viscous, Coulomb and constant friction, as in the URDF and MJCF files."
+    )
+    if fit:
+        text += f" In model.eqx and in the predicted torques, it is replaced by {escaped(friction_name(result))}."
+    return section(
+        "Friction",
+        "friction",
+        plot("Friction versus velocity", views, [("joint", [coordinate_names(chain)[j] for j in joints])], "low"),
+        faint(text),
+        _drives(result),
+    )
+
+
+def friction_name(result: Identification) -> str:
+    """The fitted friction in words: its terms, with their joints if they do not apply to all."""
+    n = result.chain.n
+    if result.friction is None:
+        words = {"viscous": "viscous", "coulomb": "Coulomb", "offset": "constant"}
+        terms = [words[term] for term in result.columns.drive_terms if term in words]
+        return f"{', '.join(terms)} friction at every joint" if terms else "none identified"
+    terms = []
+    for term in result.friction.model.terms:
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(term).__name__)
+        name = {"Viscous": "viscous", "Offset": "constant"}.get(name, name)
+        some = () if term.joints is None or len(term.joints) == n else term.joints
+        joints = ", ".join(result.chain.joint_names[j - 1] for j in some)
+        terms.append(name + (f" ({joints})" if joints else ""))
+    return ", ".join(terms)
+
+
+def _friction_view(data: tuple[np.ndarray, ...], joint: int, speed: str, torque: str) -> View:
+    x, y, grid, curve = (part[:, joint] for part in data)
+    chosen = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MOST)).round().astype(int))
+    low, high = np.percentile(y, [0.2, 99.8])
+    low, high = float(min(low, curve.min())), float(max(high, curve.max()))
+    room, middle = 0.08 * (high - low), binned_medians(x, y)
+    curves = [
+        Curve("samples", "measured", y[chosen], x=x[chosen], style="dots"),
+        Curve("fitted", "predicted", curve, x=grid, width=2.0),
+        Curve("medians", "ink", middle[1], x=middle[0], style="rings"),
+    ]
+    spread = rounded(float(np.std(y - np.interp(x, grid, curve))))
+    caption = f"up to {rounded(float(np.abs(curve).max()))} {torque}, standard deviation about the curve {spread}"
+    return View(
+        f"velocity [{speed}]", [Panel(f"friction [{torque}]", curves, limits=(low - room, high + room))], caption
+    )
+
+
+def _drives(result: Identification) -> str:
+    """Table of the drive and friction parameters of each joint, with standard deviations and intervals."""
+    count = len(result.columns.drive_terms) * result.chain.n
+    rows = [dataclasses.asdict(row) for row in parameter_rows(result)[1][10 * result.chain.n :][:count]]
+    joints, cells = result.chain.joint_names, dict[str, dict[str, Cell]]()
+    for row in (*rows, *friction_rows(result)):
+        label, of = re.sub(r"( of joint )?\d+$", "", row["name"]), row["unit"] and f" [{unit(row['unit'])}]"
+        heading = _MEANING.get(label, escaped(label)) + of
+        cells.setdefault(heading, dict.fromkeys(joints, DASH))[row["belongs_to"]] = _cell(row)
+    columns = [Column(heading, list(own.values())) for heading, own in cells.items()]
+    return columns_table([names_column("joint", joints), *columns]) if columns else ""
+
+
+# -- parameters
+
+_MEANING = {"Ia": "rotor inertia Ia", "fv": "viscous fv", "fc": "Coulomb fc", "off": "offset off"}
+_WORDS = {"good": "well", "fair": "fairly", "poor": "poorly"}
+_KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
+
+
+def parameters_section(result: Identification) -> str:
+    """Section with the base parameters of the written model, their intervals, and how much they matter for the torque."""
+    rows, deviations = parameter_rows(result)[0], np.sqrt(np.diag(result.covariance)).tolist()
+    factor = result.estimate.interval_factor()
+    values = [row.model_value for row in rows]
+    shown = [with_deviation(value, deviation) for value, deviation in zip(values, deviations, strict=True)]
+    digits = [lambda x, d=d: with_deviation(x, d)[0] for d in deviations]
+    ends = [
+        f"{of(v - factor * d)} to {of(v + factor * d)}" for of, v, d in zip(digits, values, deviations, strict=True)
+    ]
+    torque, unsure = torque_shares(result)
+    has_prior = bool(np.any(np.asarray(result.prior.inertia)))
+    columns = [
+        Column("base parameter", [escaped(row.name) for row in rows], "text", "text sum"),
+        Column("of", [escaped(row.belongs_to) for row in rows], "text"),
+        Column("value", [value for value, _ in shown]),
+        Column("± s.d.", [f"± {deviation}" for _, deviation in shown]),
+        Column("95 % interval", ends),
+        Column("unit", [unit(row.unit) for row in rows], "text"),
+        *(
+            [Column("given", [of(row.prior) for of, row in zip(digits, rows, strict=True)], "edge")]
+            if has_prior
+            else []
+        ),
+        Column("torque<br>/ noise", [*map(rounded, torque.tolist())], "edge"),
+        Column("s.d.<br>/ noise", [rounded(x) for x in unsure.tolist()]),
+        Column("determined", [_determined(x) for x in unsure.tolist()], "text"),
+    ]
+    bounds = LIMITS["parameter"]
+    halves = result.split_half
+    return section(
+        "Parameters",
+        "parameters",
+        faint(
+            "The base parameters are the combinations of parameters that determine the torques; a name is a sum that starts "
+            "with its leading parameter, and its numbers count links and joints from the base. Values, standard deviations "
+            "and intervals belong to the written model. “Torque / noise” is the RMS torque of the parameter relative to the "
+            "noise of the joints, and “s.d. / noise” that of its standard deviation: a parameter is well determined if its "
+            f"uncertainty changes the torque by at most {bounds.good:g} times the noise, fairly up to {bounds.fair:g}. A "
+            "value near zero with a small share of the torque does not matter, whatever its relative deviation. The "
+            f"condition number of the regressor is {rounded(result.estimate.scaled_condition)} with columns of unit norm"
+            + (f"; {escaped(str(halves))}." if halves is not None else ".")
+        ),
+        columns_table(columns),
+    )
+
+
+def _determined(share: float) -> str:
+    """A bar that is full at 0.03 times the noise and empty at 3 times, followed by a word."""
+    level, full = level_of(share, "parameter"), np.clip(0.5 - np.log10(max(share, 1e-9) / 0.3) / 2, 0, 1)
+    return element("span", element("i", "", level, style=f"width: {100 * full:.0f}%"), "bar") + f" {_WORDS[level]}"
+
+
+def _cell(row: Mapping[str, Any], edge: str = "", digits: int = 4) -> tuple[str, str, str]:
+    """Value, with its standard deviation; its 95 % interval, the given value and whether it is identifiable on pointing."""
+    value, deviation = number(row["value"], digits), row["standard_deviation"]
+    known = f"{row['name']}: identifiable {row['identifiable']}"
+    known += f"; given {row['prior']:.6g}" if "prior" in row else ""
+    if deviation is not None:
+        value = " ± ".join(with_deviation(row["value"], deviation))
+        known += f"; 95 % interval {row['lower']:.4g} to {row['upper']:.4g}"
+    return value, f"{_KNOWN[row['identifiable']]} {edge}".strip(), known
+
+
+# -- details
+
+
+def details_section(result: Identification, judged: Verdict) -> str:
+    """Everything else, folded: positions, bodies, the full set of parameters, what is not identifiable, and terms tried."""
+    parts = (_positions(result, judged), _links(result), _full(result), _unknown(result), _terms(result))
+    return element("details", element("summary", element("h2", "Details", id="details")) + "".join(parts), "part")
+
+
+SOON = 0.1  # [s]
+_POSITION_POINTS = 42_000  # maximum total number of points in all curves
+_FAR = 3.0  # largest distance from the log at which a simulated position is drawn, relative to the range of motion
+
+
+def _positions(result: Identification, judged: Verdict) -> str:
+    """Position errors by joint, and positions over time for a selectable joint and run; empty if nothing is simulated."""
+    found = judged.simulated
+    if not found:
+        return ""
+    runs, units = [run for _, run in found], position_units(result.chain)
+    before = []
+    if judged.given:
+        before = [run for _, run in resimulated(TorqueModel(result.prior), [e for e, _ in found])]
+    seconds, windows = runs[0].seconds, sum(len(r.windows) for r in runs)
+    columns = [
+        *(names_column("joint", result.rows), Column("unit", units, "text")),
+        Column("range of motion", [*map(rounded, np.max([np.ptp(e.samples.q, axis=0) for e, _ in found], axis=0))]),
+        Column("over the window", errors_of(lambda r: r.rms, runs)),
+        Column(f"after {SOON:g} s", errors_of(lambda r: r.after(SOON), runs)),
+        Column(f"after {seconds:.2g} s", errors_of(lambda r: r.growth[-1], runs)),
+        *([Column("given model", errors_of(lambda r: r.rms, before), "edge")] if before else []),
+        Column("coasting", errors_of(lambda r: r.coasting_rms, runs), "edge"),
+    ]
+    points = max(150, min(1000, _POSITION_POINTS // (len(found) * len(result.rows))))
+    views = [_position_view(e, run, j, units[j], points) for e, run in found for j in range(len(result.rows))]
+    choices = (("run", run_titles([e for e, _ in found])), ("joint", result.rows))
+    return (
+        element("h3", "Positions re-simulated", id="positions")
+        + faint(
+            f"The identified robot is driven only by the measured torques, in {windows} windows of {seconds:.2g} s. Each "
+            "window starts from the measured position and velocity. Errors are RMS values of measured minus simulated "
+            "positions. A constant acceleration error a causes a position error a T² / 2 after a time T. Coasting is the "
+            "prediction without a model: constant velocity from the start of the window."
+        )
+        + columns_table(columns)
+        + plot("Measured and re-simulated position over time, and their difference", views, choices)
+    )
+
+
+def _position_view(evaluation: Evaluation, run: Resimulation, joint: int, unit: str, points: int) -> View:
+    s = evaluation.samples
+    q, simulated = s.q[:, joint], run.simulated[:, joint]
+    with np.errstate(invalid="ignore"):
+        drawn = np.where(np.abs(simulated - q) < _FAR * max(float(np.ptp(q)), 1e-9), simulated, np.nan)
+    # curves are interrupted where a window ends and the next starts from the log; pieces without windows are not drawn
+    pieces = [(a, b) for a, b in s.segments or ((0, len(s)),) if np.isfinite(drawn[a:b]).any()]
+    caption = f"error {errors_of(lambda r: r.rms, [run])[joint]} {unit} RMS"
+    if np.any(~np.isfinite(drawn) & (np.isfinite(simulated) | ~np.isfinite(run.rms[joint]))):
+        caption += "; not drawn where the simulation diverges"
+    return time_view(s.t, q, {"simulated": drawn}, pieces, ("position", "error", unit), caption, points)
+
+
+def errors_of(error: Callable[[Resimulation], np.ndarray], runs: Sequence[Resimulation]) -> list[str]:
+    """RMS error over all runs for each joint, weighted by the number of windows."""
+    weights = np.array([len(r.windows) for r in runs], float)
+    with np.errstate(over="ignore", invalid="ignore"):
+        pooled = np.sqrt(np.tensordot(weights, np.asarray([error(r) for r in runs]) ** 2, 1) / weights.sum())
+    return [rounded(float(x)) if np.isfinite(x) and x < 1e6 else "unbounded" for x in pooled]
+
+
+def _links(result: Identification) -> str:
+    """Mass, density, centre of mass and size of each link, beside the given model."""
+    chain = result.chain
+    solids = [[equivalent_ellipsoid(pi) for pi in np.asarray(c.inertia)] for c in (chain, result.prior)]
+
+    def column(heading: str, of: Callable, bodies: Sequence, total: Cell = "", kind: str = "") -> Column:
+        return Column(heading, [*(DASH if e is None else of(e) for e in bodies), total], kind)
+
+    size = lambda text: lambda e: text(e) if e.consistent else "inconsistent"
+    axes = size(lambda e: ", ".join(f"{1000 * a:.0f}" for a in e.semi_axes[::-1]))
+    columns = [names_column("link", (*chain.link_names, "all moving links"))]
+    for which, bodies, edge in (("", solids[0], ""), ("given ", solids[1], "edge")):
+        total = (number(sum(e.mass for e in bodies if e is not None), 4), f"yes {edge}".strip())
+        columns.append(column(f"{which}mass [kg]", lambda e: number(e.mass, 3), bodies, total, edge))
+        columns.append(column(f"{which}density [kg/m³]", size(lambda e: rounded(e.density)), bodies))
+        if not which:
+            centre = lambda e: ", ".join(f"{1000 * x:.0f}".replace("-", MINUS) for x in e.centre)
+            columns += [column("centre of mass [mm]", centre, bodies), column("semi-axes [mm]", axes, bodies)]
+        if not np.any(np.asarray(result.prior.inertia)):
+            break
+    mass = element("p", f"Total mass: {escaped(str(result.total_mass))}.") if result.has_free_base else ""
+    return (
+        element("h3", "Links", id="bodies")
+        + faint(
+            "Density and semi-axes belong to the solid ellipsoid of uniform density with the link's mass, centre of mass and "
+            "inertia. Machines typically have average densities of 500 to 5000 kg/m³, including cavities; a density far "
+            "outside this range, or an ellipsoid far larger than the link, shows that the motion does not determine the link. "
+            + element("code", "jaxdyn view identified.urdf")
+            + " draws the ellipsoids."
+        )
+        + mass
+        + columns_table(columns)
+    )
+
+
+def _full(result: Identification) -> str:
+    """All parameters of the written model, with intervals where they are identifiable on their own."""
+    chain, rows = result.chain, [dataclasses.asdict(row) for row in parameter_rows(result)[1]]
+    inertial, extra = rows[: 10 * chain.n], rows[(10 + len(result.columns.drive_terms)) * chain.n :]
+    columns = [names_column("link", chain.link_names)]
+    for k, (name, of) in enumerate(zip(INERTIAL_NAMES, ("kg", *["kg m"] * 3, *["kg m²"] * 6), strict=True)):
+        edge = "edge" if name in ("mx", "Ixx") else ""
+        columns.append(Column(f"{name} [{of}]", [_cell(row, edge=edge, digits=3) for row in inertial[k::10]], edge))
+    text = (
+        element("h3", "Full set", id="full")
+        + faint(
+            "Mass, first moments m c, and inertia about the origin of the link frame, all in the axes of this frame. "
+            "Parameters in bold are identifiable on their own (± one standard deviation; point at a number to see its "
+            "interval), those in plain type only in sums with others, and those in italics do not affect any torque or were "
+            "taken from the given model."
+        )
+        + columns_table(columns)
+    )
+    if extra:
+        columns = [names_column("parameter", (row["name"] for row in extra)), Column("value", [*map(_cell, extra)])]
+        text += columns_table([*columns, Column("unit", [unit(row["unit"]) for row in extra], "text")])
+        if homeless := [name for e in result.columns.extra if e.leaf is None for name in e.names]:
+            text += faint(f"identified.urdf lacks {names(homeless)}, which the model cannot represent.")
+    return text
+
+
+def _unknown(result: Identification) -> str:
+    """Parameters that the torques do not determine on their own, and the null space."""
+    base, known = result.base, set(result.base.known)
+    links = [f"link {name}" for i, name in enumerate(result.chain.link_names) if f"m{i + 1}" in known]
+    rest = [name for name in result.names[10 * result.chain.n :] if name in known]
+    lists = (
+        ("Taken from the given model; the resulting torques are subtracted from the logged torques:", [*links, *rest]),
+        (
+            "No torque of this robot depends on these parameters; their values are those of the prior:",
+            base.unidentifiable,
+        ),
+        (
+            "These parameters affect torques only through the sums above, so no motion separates them. The full set contains "
+            "the values nearest to the prior that result in the same sums:",
+            base.dropped,
+        ),
+        (
+            "Not identified, because they were not selected, for every joint:",
+            [DRIVE_NAMES[term] for term in DRIVE_NAMES if term not in result.columns.drive_terms],
+        ),
+    )
+    text = "".join(element("p", f"{title} {names(found)}.") for title, found in lists if found)
+    if directions := base.null_names:
+        lines = "".join(element("li", element("code", escaped(name))) for name in directions)
+        summary = element("summary", f"All {len(directions)} directions without effect on the torques")
+        text += element(
+            "p",
+            f"Parameters can change in {len(directions)} directions without any effect on the torques of any motion. In each "
+            "direction, the first parameter increases by one unit, and the others change by their factors.",
+        ) + element("details", summary + element("ul", lines))
+    return element("h3", "Not identifiable", id="unknown") + (text or element("p", "None."))
+
+
+def _terms(result: Identification) -> str:
+    """The error reduction on left-out blocks and the outcome of each trial; empty if there were no trials."""
+    if result.choice is None:
+        return ""
+    trials = sorted(result.choice.trials, key=lambda trial: (not trial.adopted, trial.joint))
+    joints = ("all joints", *result.chain.joint_names)
+    columns = [
+        names_column("joint", (joints[trial.joint] for trial in trials)),
+        Column("kind", [escaped(trial.kind) for trial in trials], "text"),
+        Column("best of its kind", [escaped(trial.name) for trial in trials], "text"),
+        Column("reduces the error by [%]", [number(trial.gain, 3) for trial in trials]),
+        Column("in standard errors", [f"{trial.ratio:.1f}".replace("-", MINUS) for trial in trials]),
+        Column("", [("adopted", "yes") if trial.adopted else DASH for trial in trials], "text"),
+    ]
+    return (
+        element("h3", "Terms tried", id="terms")
+        + columns_table(columns)
+        + faint(
+            "The fitted runs are divided into blocks, each of which is predicted by a fit to the others. A term is adopted if "
+            "it reduces a joint's RMS error by at least 1 %, and if the mean gain over the blocks is significant in a "
+            "one-sided t-test at the level of 5 %. The gain of an adopted term is relative to the model without this term; "
+            "the gain of a rejected term is relative to the final model."
+        )
+    )
