@@ -445,12 +445,12 @@ def test_terminal_states_the_terms(result):
 
 
 def test_all_files_are_written_and_the_model_comes_back(result, tmp_path, quick):
-    paths = write_all(result, tmp_path / "new" / "out")
+    paths = write_all(result, tmp_path / "new" / "out", settings="holdout = 0.3\n")
     assert tuple(paths) == FILES
     assert sorted(os.listdir(tmp_path / "new" / "out")) == sorted(FILES)
     again = load(paths["identified.urdf"], tip=result.chain.topology.tip_name, allow_nonphysical=True)
     np.testing.assert_allclose(again.inertia, result.chain.inertia, rtol=1e-9, atol=1e-9)
-    assert write_all(result, tmp_path / "new" / "out") == paths  # once more, over them
+    assert write_all(result, tmp_path / "new" / "out", settings="holdout = 0.3\n") == paths  # once more, over them
 
 
 def test_a_table_wider_than_the_terminal_is_not_cut(result):

@@ -63,6 +63,7 @@ from jaxdyn.identification.selection_search import (
 )
 from jaxdyn.identification.simulated_logs import parameters_of, parametric_torque
 from jaxdyn.identification.stretches import logged_torque
+from jaxdyn.report import verdict
 from jaxdyn.report.page import report_html
 from regression import known_arm, states, worse
 
@@ -182,7 +183,9 @@ def test_delays_and_springs_that_are_given(given, log):
     terms = Terms(extra=(joint_springs(given),), choose=())
     late = identify(given, log, terms=terms, filters=Filters(20.0, delay=list(DELAY)))
     np.testing.assert_array_equal(late.delay, DELAY)
-    assert late.choice is None and "torque delays were removed, by joint: 4, 0, 7.5 ms" in report_html(late)
+    assert late.choice is None and "torque delays were removed, by joint: 4, 0, 7.5 ms" in report_html(
+        late, verdict(late)
+    )
     # the findings come from the factors of the fit
     assert diagnose_identification(late) == diagnose(given, [e.samples for e in late.fitted], columns=late.columns)
 

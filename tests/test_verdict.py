@@ -1,6 +1,5 @@
 """The verdict against that of engineers, case by case (`verdict_cases`), on simulated and on real logs."""
 
-import argparse
 import dataclasses
 import functools
 import re
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from jaxdyn import IdentificationError, Log, friction_force, identify, inverse_dynamics, mass_matrix, read_log
-from jaxdyn.commands import arguments
 from jaxdyn.identification import (
     Columns,
     Consistency,
@@ -427,13 +425,6 @@ def test_estimates_keep_within_densities_and_room():
     np.testing.assert_allclose(links[2], free[2], rtol=1e-3, atol=1e-4)  # which was within bounds
     np.testing.assert_allclose(found.values, found.parameters)
     assert all(filled_share(bounds, i, pi) <= 1.001 for i, pi in enumerate(links))
-
-
-def test_densities_on_the_command_line():
-    assert arguments.densities("500,8000") == (500.0, 8000.0) and arguments.densities("any") is None
-    for text in ("500", "8000,500", "-1,5"):
-        with pytest.raises(argparse.ArgumentTypeError, match="is not a pair of densities"):
-            arguments.densities(text)
 
 
 @pytest.mark.ci

@@ -18,6 +18,7 @@ from jaxdyn.io.shapes import find_mesh
 from jaxdyn.view import scene as triangles
 from jaxdyn.view.scene import (
     effort_limits,
+    line_ends,
     positions_at,
     slider_ranges,
     sliding_coordinates,
