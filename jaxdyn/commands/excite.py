@@ -1,6 +1,7 @@
 """`jaxdyn excite`: design the most informative excitation trajectory within a robot's limits."""
 
 import argparse
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from .inputs import check_logs, load_possible, read_logs, use_float64
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..identification import BSplines, FourierSeries, MotionLimits
+    from ..identification import FourierSeries, MotionLimits
     from ..model import Chain
 
 EPILOG = """A limit is either one number for all joints or comma-separated numbers, one per joint. If the first number is
@@ -19,7 +20,7 @@ negative, use an equals sign: --lower=-2.9,-1.8
 exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted (the
 best trajectory so far is written)"""
 
-RATES = ("velocity", "acceleration", "jerk", "torque", "torque-rate")
+RATES = {"velocity": "rad/s", "acceleration": "rad/s^2", "jerk": "rad/s^3", "torque": "N m"}
 
 
 def add(commands: Any) -> None:
@@ -61,14 +62,13 @@ def _add_limits(option) -> None:
         metavar="HZ",
         help="highest frequency of the Fourier series (default: 1)",
     )
-    option("--splines", type=int, metavar="K", help="use B-splines with K intervals instead of a Fourier series")
     for side in ("lower", "upper"):
         about = f"{side} position limits [rad or m] (default: the model's)"
         option(f"--{side}", type=numbers, metavar="Q1,Q2,..", help=about)
-    units = ("rad/s", "rad/s^2", "rad/s^3", "N m", "N m/s")
-    for name, unit in zip(RATES, units, strict=True):
-        default = "the model's" if name in ("velocity", "torque") else "none"
-        option(f"--{name}", type=numbers, metavar="X1,X2,..", help=f"{name} limits [{unit}] (default: {default})")
+    defaults = {"acceleration": "conservative: the velocity limit is reached in 0.5 s", "jerk": "none"}
+    for name, unit in RATES.items():
+        default = defaults.get(name, "the model's")
+        option(f"--{name}", type=bounds, metavar="X1,X2,..", help=f"{name} limits [{unit}] (default: {default})")
     option(
         "--usage", type=positive, default=0.95, metavar="SHARE", help="fraction of each limit to use (default: 0.95)"
     )
@@ -84,13 +84,6 @@ def _add_design(option) -> None:
         metavar="S1,S2,..",
         help="standard deviation of each joint's torque noise [N m] (default: the same for all joints)",
     )
-    option(
-        "--condition-weight",
-        type=finite,
-        default=0.5,
-        metavar="W",
-        help="weight of the condition number in the objective (default: 0.5)",
-    )
     about = "log of another trajectory, such as a published one, to compare with; read as the following options specify"
     option("--compare", metavar="LOG", help=about)
     option("--starts", type=int, default=4, metavar="K", help="number of random initial trajectories (default: 4)")
@@ -99,6 +92,10 @@ def _add_design(option) -> None:
         "--time-limit", type=positive, metavar="S", help="stop after this time [s] and write the best trajectory so far"
     )
     option("--seed", type=int, default=0, help="seed for the random initial motions (default: 0)")
+
+
+def bounds(text: str) -> list[float]:
+    return [math.inf if x.strip() == "inf" else finite(x) for x in text.split(",")]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -135,7 +132,6 @@ def run(options: argparse.Namespace) -> int:
             usage=options.usage,
             columns=columns,
             torque_noise=noise,
-            condition_weight=options.condition_weight,
             search=search,
             progress=progress,
         )
@@ -146,6 +142,10 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet:
         compared = None if log is None else compare_with_log(chain, design, log, columns, noise)
         print(summary(design, chain.joint_names, compared))
+        if options.acceleration is None:
+            print(
+                "accelerations are limited conservatively; pass the manufacturer's limits with --acceleration if you know them"
+            )
         print("written:", ", ".join(written))
     stopped = any(note.startswith("interrupted") for note in design.notes)
     return arguments.INTERRUPTED if stopped else arguments.OK
@@ -161,15 +161,12 @@ def _make_folders(paths: list[str]) -> None:
         os.makedirs(folder, exist_ok=True)
 
 
-def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "FourierSeries | BSplines"]:
+def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "FourierSeries"]:
     """The robot, its limits, and the kind of trajectory."""
-    from ..identification.excitation import BSplines, FourierSeries, motion_limits
+    from ..identification.excitation import FourierSeries, motion_limits
 
     parts = {"lock": dict(options.lock) or None, "tip": options.tip, "gravity": options.gravity}
     chain = load_possible(options.model, **parts)
-    given = {name: getattr(options, name) for name in ("lower", "upper", *(r.replace("-", "_") for r in RATES))}
-    if options.splines:
-        family = BSplines(options.duration, options.splines)
-    else:
-        family = FourierSeries(options.duration, max(3, round(options.frequency * options.duration)))
+    given = {name: getattr(options, name) for name in ("lower", "upper", *RATES)}
+    family = FourierSeries(options.duration, max(3, round(options.frequency * options.duration)))
     return chain, motion_limits(chain, **given), family

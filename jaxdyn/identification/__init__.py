@@ -68,12 +68,10 @@ from .estimators import (
     row_errors as row_errors,
 )
 from .excitation import (
-    BSplines as BSplines,
     FourierSeries as FourierSeries,
     FourierTrajectory as FourierTrajectory,
     JointTrajectory as JointTrajectory,
     MotionLimits as MotionLimits,
-    SplineTrajectory as SplineTrajectory,
     TrajectorySamples as TrajectorySamples,
     draw_trajectory as draw_trajectory,
     limit_usage as limit_usage,

@@ -119,7 +119,7 @@ NOT_OF_ARRAYS = {
         "OutputError TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
-        "Adaptation BaseMotion BaseParameters BlockFactors BSplines "
+        "Adaptation BaseMotion BaseParameters BlockFactors "
         "Chain ClosedLoop "
         "ClosedLoopMotion "
         "ComparedRun ComputedTorqueLaw Consistency ConsistentEstimate ConsistentProblem "

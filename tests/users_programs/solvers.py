@@ -71,10 +71,8 @@ def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
         accuracy=1e6,
     )
     sines = jaxdyn.identification.FourierTrajectory(np.zeros(2), np.ones((2, 3)), np.ones((2, 3)), 4.0)
-    spline = jaxdyn.identification.SplineTrajectory(np.random.default_rng(0).normal(size=(2, 12)), 3.0)
     times = lambda rng: (jnp.asarray(rng.uniform(0.1, 2.9, 6)),)
     found["FourierTrajectory.call"] = Case(lambda t: sines(t), times)
-    found["SplineTrajectory.call"] = Case(lambda t: spline(t), times, smooth=False)
     return found
 
 
