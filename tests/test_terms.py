@@ -32,7 +32,6 @@ from jaxdyn.identification import (
     LoadDependent,
     MaxwellSlip,
     PowerViscous,
-    TemperatureDependent,
     Terms,
     choose_terms,
     coupled_drive,
@@ -47,18 +46,20 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification.base import with_parameters
 from jaxdyn.identification.filters import low_pass_before
-from jaxdyn.identification.selection import Reading, gains_of, trial_of
-from jaxdyn.identification.selection_search import (
+from jaxdyn.identification.selection import (
     Candidates,
     Gain,
     Grams,
     LeftOut,
+    Reading,
     Search,
     State,
     friction_of,
     gain,
+    gains_of,
     solve,
     system,
+    trial_of,
     weights_between,
 )
 from jaxdyn.identification.simulated_logs import parameters_of, parametric_torque
@@ -208,8 +209,11 @@ def rows_of_two_joints(noise=(0.05, 0.2), blocks=3):
     rows[:, 0, :, 5] = 2 * rows[:, 0, :, 0] - rows[:, 0, :, 2]
     rows[:, 1, :, 6] = 2 * rows[:, 1, :, 0] + 3 * rows[:, 1, :, 1] + 0.5 * rows[:, 1, :, 3]
     rows[:, :, :, 4:] += np.array(noise)[None, :, None, None] * rng.normal(size=(blocks, 2, 40, 1))
-    more = np.array([[False, False, False], [False, False, True]])
-    return rows, State(np.array([1, 0]), more, np.array([-0.01, 0.0])), [[0, 2, 5], [0, 1, 3, 6]]
+    has = np.array([[False, True, False], [True, False, True]])
+    return rows, State(has, np.array([-0.01, 0.0])), [[0, 2, 5], [0, 1, 3, 6]]
+
+
+TWO_AND_A_SPRING = Candidates.of([("dry friction", Coulomb()), ("dry friction", MaxwellSlip()), ("spring", None)])
 
 
 def grams_of(rows):
@@ -244,11 +248,11 @@ def test_errors_are_those_of_blocks_left_out_by_joints_that_share_the_rigid_body
         expected = [((t - p @ x) ** 2).sum() for p, t in zip(parts, torques, strict=True)]
         np.testing.assert_allclose(found[k], expected, rtol=1e-5)
     assert np.isfinite(ratio).sum() == 3 and np.isinf(ratio[0, 0])  # only of the columns that a joint has
-    h, right = system(grams_of(rows).parts(state), np.array([1 / 3, 2.0]))
+    h, right = system(grams_of(rows).parts(state, grams_of(rows).grams), np.array([1 / 3, 2.0]))
     x, _, _ = fitted(rows[1], own, np.array([3.0, 0.5]))
     np.testing.assert_allclose(solve(h[1], right[1]), x, rtol=1e-6)
     rows[:, 0, :, 2] = 0.0  # friction of a joint that stands still
-    h, right = system(grams_of(rows).parts(state), np.ones(2))
+    h, right = system(grams_of(rows).parts(state, grams_of(rows).grams), np.ones(2))
     assert solve(h[1], right[1])[1] == 0
 
 
@@ -275,15 +279,15 @@ def test_a_joint_takes_what_makes_its_own_error_less():
     rows = rows_of_two_joints(blocks=12)[0]
     rows[:, 0, :, 4:] = rows[:, 0, :, 5:6]  # whatever the shift
     rows[:, 1, :, 4:] = rows[:, 1, :, 6:7]
-    search = Search(grams_of(rows), State(np.zeros(2, int), np.zeros((2, 3), bool), np.zeros(2)))
+    search = Search(grams_of(rows), TWO_AND_A_SPRING)
     first = search.errors
-    assert search.dry_friction(2) and search.state.dry.tolist() == [1, 0]
-    assert search.further([2]) and search.state.more[:, 2].tolist() == [False, True]
-    assert not search.further([2]) and not search.delays() and np.all(search.errors < 0.5 * first)
-    search.state = search.state.but(more=np.array([[False, False, True], [False, False, True]]))
-    search.use(search.state, search.tried(search.state))
-    search.pruned([2])
-    assert search.state.more[:, 2].tolist() == [False, True]
+    search.climb()
+    np.testing.assert_array_equal(search.state.has, [[False, True, False], [True, False, True]])
+    assert not search.state.delay.any() and np.all(search.errors < 0.5 * first)
+    adopted = {(trial.joint, trial.kind, trial.name) for trial in search.trials() if trial.adopted}
+    assert adopted == {(1, "dry friction", "MaxwellSlip(0.0001)"), (2, "spring", "spring")}
+    again = search.state
+    assert not search.rung(("spring",)) and search.state is again
 
 
 def test_delays_are_where_a_parabola_through_the_least_errors_is_least():
@@ -292,22 +296,13 @@ def test_delays_are_where_a_parabola_through_the_least_errors_is_least():
     away = np.random.default_rng(7).normal(size=rows.shape[:3])
     for j, (column, best) in enumerate(((5, 1.0), (6, 2.4))):
         rows[:, j, :, 4:] = rows[:, j, :, column, None] + (np.arange(5) - best) * away[:, j, :, None]
-    search = Search(grams_of(rows), state.but(delay=np.zeros(2)))
+    search = Search(grams_of(rows), TWO_AND_A_SPRING)
+    search.use(state.but(delay=np.zeros(2)))
     first = search.errors
-    assert search.delays() and not search.delays()
+    assert search.rung(("delay",)) and not search.rung(("delay",))
     np.testing.assert_allclose(search.state.delay, [-0.01, 0.004], atol=5e-5)
     assert np.all(search.errors < [0.1 * first[0], 0.1 * first[1]])
-    assert not search.dry_friction_and_delays(2)  # each has the right one
-    search.state = search.state.but(dry=np.zeros(2, int))
-    search.use(search.state, search.tried(search.state))
-    assert search.dry_friction_and_delays(2) and search.state.dry.tolist() == [1, 0]
-    search.pruned([2])
-    np.testing.assert_allclose(search.state.delay, [-0.01, 0.004], atol=5e-5)
-    assert search.state.more[:, 2].tolist() == [False, True]
-    rows[:, 1, :, 4:] = rows[:, 1, :, 6:7]  # of a torque that is the same at all shifts a delay is idle
-    idle = Search(grams_of(rows), search.state)
-    idle.pruned([])
-    np.testing.assert_allclose(idle.state.delay, [search.state.delay[0], 0.0])
+    assert not search.rung(("dry friction",))  # each has the right one
 
 
 def test_candidates_and_the_friction_of_a_choice():
@@ -315,19 +310,17 @@ def test_candidates_and_the_friction_of_a_choice():
     dry = Coulomb(width=own), Coulomb(width=0.1), MaxwellSlip(width=1e-3)
     further = ("second slip", MaxwellSlip(width=4e-3)), ("speed", PowerViscous(exponent=0.5))
     given = (Asymmetry(joints=(2,)),)
-    candidates = Candidates(dry, given, further, True)
-    before = 3 + len(given[0].labels)
-    assert (candidates.first, candidates.last) == (before, before + 2)
-    assert candidates.of_kind("speed") == [before + 1] and candidates.of_kind("spring") == [before + 2]
-    assert not candidates.of_kind("load") and not Candidates(dry, (), further, False).of_kind("spring")
-    names = [candidates.name(k) for k in (1, 2, before, before + 1, before + 2)]
+    kinds_of_dry = [("dry friction", term) for term in dry]
+    candidates = Candidates.of([*kinds_of_dry, *(("given", term) for term in given), *further, ("spring", None)])
+    assert [one.columns for one in candidates.listed] == [(0,), (1,), (2,), (3, 4), (5,), (6,), (7,)]
+    assert candidates.given == given and candidates.sprung and not candidates.of_kind("load")
+    assert [(one.kind, one.columns) for one in candidates.plain.listed] == [("dry friction", (0,)), ("given", (1, 2))]
+    names = [candidates.listed[k].name for k in (1, 2, 4, 5, 6)]
     assert names == ["Coulomb(0.1)", "MaxwellSlip(0.001)", "MaxwellSlip(0.004)", "PowerViscous(0.5)", "spring"]
     start = candidates.start(2)
-    assert start.dry.tolist() == [0, 0] and start.more.shape == (2, before + 3) and not start.delay.any()
-    assert start.more.sum(1).tolist() == [0, len(given[0].labels)] and not start.more[:, :3].any()
-    more = start.more.copy()
-    more[0, before], more[1, before + 1] = True, True
-    model = friction_of(candidates, start.but(dry=np.array([2, 1]), more=more), Terms(("viscous", "coulomb")), 7.0)
+    assert [np.flatnonzero(has).tolist() for has in start.has] == [[0], [0, 3, 4]] and not start.delay.any()
+    has = np.array([[0, 0, 1, 0, 0, 1, 0, 0], [0, 1, 0, 1, 1, 0, 1, 0]], bool)
+    model = friction_of(candidates, start.but(has=has), Terms(("viscous", "coulomb")), 7.0)
     kinds = [(type(term).__name__, term.joints) for term in model.terms]
     assert kinds == [
         *(("Viscous", None), ("MaxwellSlip", (1,)), ("MaxwellSlip", (1,))),
@@ -335,16 +328,12 @@ def test_candidates_and_the_friction_of_a_choice():
     ]
     assert model.cutoff == 7.0 and [float(term.width[0]) for term in model.terms[1:3]] == [1e-3, 4e-3]
     assert float(model.terms[3].width[1]) == 0.1
-    warm = [TemperatureDependent(reference=x) for x in (40.0, 20.0)]
-    unlike = ("load", LoadDependent(powers=(1,), width=0.1)), ("load", LoadDependent(powers=(2,), width=0.1))
-    two = Candidates(dry, (), unlike, False)
+    unlike = [LoadDependent(powers=powers, width=0.1) for powers in ((1,), (2, 3))]
+    two = Candidates.of([*kinds_of_dry, *(("load", term) for term in unlike)])
     state = two.start(2)
-    state.more[[0, 1], [two.first, two.first + 1]] = True  # terms of one class that differ in a static field
+    state.has[0, 3], state.has[1, 4:] = True, True  # terms of one class that differ in a static field
     powers = [(term.powers, term.joints) for term in friction_of(two, state, Terms(()), 7.0).terms[1:]]
-    assert powers == [((1,), (1,)), ((2,), (2,))]
-    for several in (((warm[0],), further), (dry, (("speed", warm[1]),))):  # columns of others would take their places
-        with pytest.raises(IdentificationError, match="has 2 linear parameters"):
-            Candidates(several[0], given, several[1], False)
+    assert powers == [((1,), (1,)), ((2, 3), (2,))]
     plain = friction_of(candidates, start, Terms(("viscous", "coulomb", "offset")), 7.0)
     np.testing.assert_array_equal(plain.terms[2].width, own)
     tried = trial_of(2, "speed", "PowerViscous(0.5)", Gain(np.array([0.5, 0.36]), np.array([9.0, 3.0]), 8), True)
@@ -374,7 +363,7 @@ def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
         shifts=np.zeros(1),
     )
     run = lambda count: SimpleNamespace(decimated=Thinned(range(count)))
-    tried, velocity = SimpleNamespace(further=(1,), spring=False), np.random.default_rng(1).normal(size=(640, 2))
+    tried, velocity = TWO_AND_A_SPRING, np.random.default_rng(1).normal(size=(640, 2))
     grams = Reading.grams(reading, tried, [run(640)], None)
     assert (grams.size, grams.own) == (1, 3)
     kept = known * (np.arange(640) % 40 >= 3)[:, None] * (np.arange(640) % 40 < 37)[:, None]
@@ -398,38 +387,39 @@ class Table(Grams):
     """Left-out errors of two joints, by whether either has its term, with a coefficient of joint 1."""
 
     def __init__(self, errors, coefficient=9.0):
-        self.errors, self.coefficient = errors, coefficient
+        self.errors, self.coefficient, self.grams, self.shifts = errors, coefficient, np.zeros((1, 2)), np.zeros(1)
 
     def left_out(self, state, noise=None):
-        size = np.array(self.errors[tuple(state.more[:, 0].tolist())])
-        ratio = np.where(state.more, [[self.coefficient], [9.0]], np.inf)
+        size = np.array(self.errors[tuple(state.has[:, 0].tolist())])
+        ratio = np.where(state.has, [[self.coefficient], [9.0]], np.inf)
         return LeftOut(size * (1 + 0.02 * np.cos(np.arange(8)))[:, None], np.ones(2), ratio)
 
 
 def test_a_term_is_judged_on_each_joint_that_it_affects():
     none, first, second, both = (False, False), (True, False), (False, True), (True, True)
-    start, move = State(np.zeros(2, int), np.zeros((2, 1), bool), np.zeros(2)), [0]
+    spring, everywhere = Candidates.of([("spring", None)]), State(np.ones((2, 1), bool), np.zeros(2))
 
     def adopted(errors, coefficient=9.0):
-        plain, search = (Search(Table(errors, coefficient), start, [0]) for _ in range(2))
-        search.further(move)
+        plain, search = (Search(Table(errors, coefficient), spring) for _ in range(2))
+        search.climb()
         search.no_worse_than(plain)
-        return tuple(search.state.more[:, 0].tolist())
+        return tuple(search.state.has[:, 0].tolist())
 
     assert adopted({none: [1.0, 1.0], first: [0.5, 1.0], second: [1.0, 0.5], both: [0.5, 0.5]}) == both
     assert adopted({none: [1.0, 1.0], first: [0.5, 1.7], second: [1.0, 1.2], both: [0.5, 1.7]}) == none  # joint 2 pays
     assert adopted({none: [1.0, 1.0], first: [0.5, 1.7], second: [1.0, 0.5], both: [0.5, 0.6]}) == both
     assert adopted({none: [1.0, 1.0], first: [0.5, 1.0], second: [1.0, 1.0], both: [0.5, 1.0]}, -9.0) == none
     assert adopted({none: [1.0, 1.0], first: [0.5, 1.0], second: [1.0, 1.0], both: [0.5, 1.0]}, 1.0) == none
-    plain, search = (Search(Table({none: [1.0, 1.0], both: [0.5, 0.5], first: [0.5, 1.0]}), start) for _ in range(2))
+    plain, search = (Search(Table({none: [1.0, 1.0], both: [0.5, 0.5], first: [0.5, 1.0]}), spring) for _ in range(2))
     search.grams.regions = Table({none: [1.0, 1.0], both: [0.8, 1.1], first: [0.8, 1.0]})
-    search.use(start.but(more=np.ones((2, 1), bool)), search.tried(start.but(more=np.ones((2, 1), bool))))
+    search.use(everywhere)
     search.no_worse_than(plain)  # the term of joint 2 predicts another operating region worse
-    assert search.state.more[:, 0].tolist() == [True, False]
+    assert search.state.has[:, 0].tolist() == [True, False]
     errors = {none: [1.0, 1.0], first: [0.5, 1.3], second: [1.0, 0.99], both: [0.5, 1.2]}
-    search = Search(Table(errors), start.but(more=np.ones((2, 1), bool)), [0])
-    search.no_worse_than(Search(Table(errors), start, [0]))
-    assert not search.state.more.any()
+    search = Search(Table(errors), spring)
+    search.use(everywhere)
+    search.no_worse_than(Search(Table(errors), spring))
+    assert not search.state.has.any()
 
 
 @pytest.mark.parametrize("noise", [pytest.param(5e-4, marks=pytest.mark.ci), 3e-3])

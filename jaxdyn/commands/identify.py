@@ -148,7 +148,7 @@ def _identified(
     from ..identification.columns import coupled_drive
     from ..identification.diagnostics import diagnose_identification
     from ..identification.pipeline import identify
-    from ..identification.selection_search import Terms, term_of
+    from ..identification.terms import Terms, term_of
 
     densities = tuple(settings.densities) or None
     consistent = Consistency(settings.mass, densities=densities, prior_weight=settings.prior_weight)

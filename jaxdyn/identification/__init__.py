@@ -166,7 +166,6 @@ from .preprocessing import (
 )
 from .result import Evaluation as Evaluation, Identification as Identification
 from .selection import TermChoice as TermChoice, Trial as Trial, choose_terms as choose_terms
-from .selection_search import Terms as Terms
 from .simulated_logs import (
     NOISE_LEVELS as NOISE_LEVELS,
     ClosedLoop as ClosedLoop,
@@ -180,6 +179,7 @@ from .simulated_logs import (
     simulate_closed_loop as simulate_closed_loop,
     synthetic_log as synthetic_log,
 )
+from .terms import Terms as Terms, read_terms as read_terms
 from .together import identify_together as identify_together
 from .torque_model import (
     TorqueModel as TorqueModel,

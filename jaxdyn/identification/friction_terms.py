@@ -614,3 +614,13 @@ class TemperatureDependent(FrictionTerm):
 
     labels = ("fvt", "fct")
     unit_forms = ("{force} s/({length} K)", "{force}/K")
+
+
+def term_kinds() -> dict[str, type[FrictionTerm]]:
+    """All classes of terms, by name, including a user's own; of classes with equal names, the one that was defined last."""
+    found: dict[str, type[FrictionTerm]] = {}
+    left = [FrictionTerm]
+    while left:
+        left += (kinds := left.pop(0).__subclasses__())
+        found |= {kind.__name__: kind for kind in kinds}
+    return found

@@ -34,8 +34,8 @@ from .prediction import fit_quality, predict_samples
 from .preprocessing import REPEATED, Filters, Motion, Samples, left_out_deviations, preprocess, repeated_motion, split
 from .result import Evaluation, Identification
 from .selection import Setup
-from .selection_search import Terms
 from .stretches import full_run
+from .terms import Terms
 
 ELASTIC_BLOCKS = 16  # jackknife blocks for the standard deviations
 LARGEST_CONDITION = 1e6  # maximum condition number of the columns after scaling to unit norm

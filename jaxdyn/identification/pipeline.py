@@ -19,8 +19,8 @@ from .knowledge import Knowledge
 from .preprocessing import Filters
 from .result import Identification
 from .selection import TermChoice, choose_terms, setup_of
-from .selection_search import Terms
 from .stretches import motion_of, prepared
+from .terms import Terms
 from .validation import play
 
 CHOSEN = Terms()

@@ -1,20 +1,20 @@
-"""Outcome of a term selection: the trials at each joint, the adopted terms, and their gains.
+"""`choose_terms`: selection of torque terms by cross-validation over blocks of logs, and the model that comes of it.
 
-Inputs to a fit after the selection of terms: robot, columns, friction model and filters.
-
-Cross-validation blocks of runs, with the columns of all candidate terms and the torque at all time shifts.
-
-`choose_terms`: selection of torque terms by cross-validation over blocks of a log."""
+All joints share the rigid-body columns, and each joint has candidates from which to select. The factors of the blocks
+contain all columns and the torque at several time shifts. A selection can therefore be fitted to all blocks but one, and
+tested on that block, without reading the log again."""
 
 import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import stdtrit
 
 from .._summary import Summary, lines
 from ..errors import IdentificationError, LogError
@@ -23,29 +23,28 @@ from ..model.chain import Chain, with_leaves
 from .base import base_parameters, given_samples_torque
 from .columns import Columns, DriveTerm, joint_springs, with_friction_at_joints
 from .consistency import Consistency, no_constraints
-from .delay import LATEST, at_shifts
-from .factors import BLOCKS, RowBlocks, as_float64, contiguous
+from .delay import LATEST, at_shifts, least_by_parabola
+from .factors import BLOCKS, BlockFactors, RowBlocks, as_float64, contiguous
 from .filters import low_pass_before
 from .friction_fit import base_with_friction
 from .friction_model import FrictionModel
-from .friction_terms import FRICTION, Coulomb, FrictionTerm, chain_terms
+from .friction_terms import (
+    FRICTION,
+    Coulomb,
+    FrictionTerm,
+    LoadDependent,
+    LoadedSlip,
+    MaxwellSlip,
+    PowerViscous,
+    Stribeck,
+    chain_terms,
+)
 from .prediction import by_chunks, chunk_rows
 from .preprocessing import Filters, default_stride, divide, picked, preprocess, split
-from .selection_search import (
-    FURTHER_KINDS,
-    Candidates,
-    Gain,
-    Grams,
-    Search,
-    State,
-    Terms,
-    candidates_of,
-    friction_of,
-    gain,
-    solve,
-    system,
-)
 from .stretches import FullRun, fit_friction_beside, full_run, motion_of
+from .terms import Terms
+
+# -- outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +82,11 @@ class TermChoice(Summary):
             (`Filters.logged_cutoff`); None if none was detected.
         torque_cutoff: cutoff of the torques if `cutoff` was selected [Hz], which is the default one.
         coulomb_velocity: (n,) width of the smooth sign function in the drive term coulomb [rad/s or m/s].
-        errors: (n,) RMS torque error of the selected model on left-out blocks [N m or N].
+        errors: (n,) RMS torque error of the selected model on left-out blocks [N m or N]. It is optimistic, because the
+            terms were selected for it.
         errors_before: (n,) RMS torque error of the plain model on left-out blocks [N m or N].
         trials: the best trial of each kind at each joint.
+        search: the search for the terms, for `nested_errors`; None if there is none.
     """
 
     further: tuple[FrictionTerm, ...]
@@ -98,6 +99,17 @@ class TermChoice(Summary):
     trials: tuple[Trial, ...]
     logged_cutoff: float | None = None
     torque_cutoff: float | None = None
+    search: "Search | None" = None
+
+    def nested_errors(self) -> Float[np.ndarray, "2 n"] | None:
+        """RMS torque errors on thirds of the blocks, for each of which the selection was repeated without it [N m or N].
+
+        The first row is that of the plain model, the second that of the selected terms. The errors of a model whose terms
+        were selected by `errors` are optimistic; these are not. None without a search.
+
+        Cost: three times that of the selection of the terms.
+        """
+        return None if self.search is None else self.search.nested_errors()
 
     @property
     def adopted(self) -> tuple[Trial, ...]:
@@ -128,64 +140,602 @@ class TermChoice(Summary):
         return lines(f"TermChoice: {self.sentence}", *rows)
 
 
-def trials_of(search: Search, candidates: Candidates, removed: Float[np.ndarray, " n"], worth: Gain) -> Iterator[Trial]:
-    """The best trial of each kind at each joint, with its gain when all other adopted terms are included.
+# -- candidates
+
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # widths of the smooth sign function [rad/s or m/s]
+SLIPS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3)  # widths of slipping springs [rad or m]
+KINDS = ("dry friction", "second slip", "speed", "load", "spring")  # the rungs of the ladder
+POSITIVE = ("second slip", "load", "spring")  # stiffness, and friction that dissipates: their coefficients are positive
+
+
+class Candidate(NamedTuple):
+    """A term that a joint can have: its kind, the term (None for a spring), and its columns among those of all candidates."""
+
+    kind: str
+    term: FrictionTerm | None
+    columns: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The class of the term, with parameters."""
+        if self.term is None:
+            return "spring"
+        numbers = [float(np.asarray(x).ravel()[0]) for x in jax.tree.leaves(self.term)]
+        return f"{type(self.term).__name__}({', '.join(f'{x:g}' for x in numbers)})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Candidates:
+    """Terms from which each joint's are selected, in the order of their columns in the factors.
+
+    Attributes:
+        listed: the terms. Of those of the kind "dry friction", each joint has exactly one, at first the first, which has the
+            width of the chain's smooth sign function. Those of the kind "given" are the user's, which are always included.
+    """
+
+    listed: tuple[Candidate, ...]
+
+    @classmethod
+    def of(cls, terms: Sequence[tuple[str, FrictionTerm | None]]) -> "Candidates":
+        """The candidates for pairs (kind, term), with one column for each label of a term."""
+        sizes = [1 if term is None else len(term.labels) for _, term in terms]
+        ends = np.cumsum([0, *sizes]).tolist()
+        return cls(
+            tuple(Candidate(*one, tuple(range(*at))) for one, at in zip(terms, itertools.pairwise(ends), strict=True))
+        )
+
+    @property
+    def terms(self) -> tuple[FrictionTerm, ...]:
+        """All terms except the spring."""
+        return tuple(one.term for one in self.listed if one.term is not None)
+
+    @property
+    def given(self) -> tuple[FrictionTerm, ...]:
+        """The user's further terms."""
+        return tuple(one.term for one in self.listed if one.kind == "given" and one.term is not None)
+
+    @property
+    def sprung(self) -> bool:
+        """True if springs are candidates."""
+        return any(one.term is None for one in self.listed)
+
+    def of_kind(self, kind: str) -> list[Candidate]:
+        """The candidates of a kind."""
+        return [one for one in self.listed if one.kind == kind]
+
+    def without(self, *kinds: str) -> "Candidates":
+        """Candidates without those of some kinds, and with only the first kind of dry friction: the plain model."""
+        kept = [(one.kind, one.term) for one in self.listed if one.kind not in kinds]
+        dry = [k for k, (kind, _) in enumerate(kept) if kind == "dry friction"]
+        return Candidates.of([one for k, one in enumerate(kept) if k not in dry[1:]])
+
+    @property
+    def plain(self) -> "Candidates":
+        """Candidates of the plain model: the first kind of dry friction, and the user's terms."""
+        return self.without(*KINDS[1:])
+
+    @property
+    def positive(self) -> list[int]:
+        """Columns that are selected only if their coefficient is significantly positive."""
+        return [k for one in self.listed if one.kind in POSITIVE for k in one.columns]
+
+    def start(self, n: int) -> "State":
+        """The initial selection of n joints: the first kind of dry friction, the user's terms, and no delay."""
+        has = np.zeros((n, sum(len(one.columns) for one in self.listed)), bool)
+        for one in [*self.of_kind("dry friction")[:1], *self.of_kind("given")]:
+            assert one.term is not None
+            at = np.arange(n) if one.term.joints is None else np.array(one.term.joints) - 1
+            for column in one.columns:
+                has[at, column] = True
+        return State(has, np.zeros(n))
+
+
+def candidates_of(
+    terms: Terms, own: Float[np.ndarray, " n"], given: Sequence[FrictionTerm], sprung: bool
+) -> Candidates:
+    """The candidates for the kinds of terms that `terms` allows to be selected.
 
     Args:
-        removed: delay of each joint that was removed before the search, and to which the search's delays are added [s].
-        worth: gain of their removal.
+        own: width of the smooth sign function in the chain's Coulomb friction, for each joint [rad/s or m/s].
+        given: the user's further terms, with their fitted nonlinear parameters.
+        sprung: True if the regressor's columns already include springs.
     """
-    now, name = search.state, candidates.name
-    n, kinds = len(now.dry), len(candidates.dry)
-    if kinds > 1:
-        states = [now.but(dry=np.full(n, k)) for k in range(kinds)]
-        own = [name(k) for k in now.dry.tolist()]
-        yield from _of_kind("dry friction", search, states, now.dry != 0, [name(k) for k in range(kinds)], own)
-    for kind in FURTHER_KINDS:
-        if not (columns := candidates.of_kind(kind)):
-            continue
-        states = [
-            now.but(more=_set(now.more, columns, False)),
-            *(now.but(more=_set(now.more, [k], True)) for k in columns),
-        ]
-        own = [" and ".join(name(k) for k in columns if now.more[j, k]) for j in range(n)]
-        names = ["", *map(name, columns)]
-        yield from _of_kind(kind, search, states, np.any(now.more[:, columns], axis=1), names, own)
-    if len(search.grams.shifts) > 1:
-        states = [now.but(delay=np.zeros(n)), search.with_delays(now)]
-        late = lambda d: f"torque {1e3 * abs(d):.2g} ms {'late' if d >= 0 else 'early'}"
-        best, own = ([late(d) for d in removed + state.delay] for state in (states[1], now))
-        long = [trial_of(j + 1, "delay", own[j], worth, True) for j in np.flatnonzero(removed).tolist()]
-        short = _of_kind("delay", search, states, now.delay != 0, ["", best], own)
-        yield from sorted([*long, *(trial for trial in short if not removed[trial.joint - 1])], key=lambda x: x.joint)
+    dry: list[FrictionTerm] = [Coulomb(width=own)] if "coulomb" in terms.drives else []
+    free = "friction" in terms.choose and bool(dry)
+    more: dict[str, list[FrictionTerm | None]] = {"given": [*given]}
+    if free:
+        dry += [*(Coulomb(width=width) for width in WIDTHS), *(MaxwellSlip(width=width) for width in SLIPS)]
+        more["second slip"] = [MaxwellSlip(width=width) for width in SLIPS]
+        speeds = [PowerViscous(exponent=exponent) for exponent in (0.5, 1.5)]
+        more["speed"] = [*speeds, *(Stribeck(velocity=velocity) for velocity in (0.05, 0.2))]
+        loads = [LoadedSlip(width=width) for width in (1e-4, 1e-3)]
+        more["load"] = [*loads, *(LoadDependent(width=width) for width in (0.02, 0.1))]
+    if "springs" in terms.choose and not sprung:
+        more["spring"] = [None]
+    every = {"dry friction": dry} | more
+    return Candidates.of([(kind, term) for kind, some in every.items() for term in some])
 
 
-def _set(more: Bool[np.ndarray, "n k"], columns: Sequence[int], value: bool) -> Bool[np.ndarray, "n k"]:
-    out = more.copy()
-    out[:, columns] = value
-    return out
+def friction_of(candidates: Candidates, state: "State", terms: Terms, cutoff: float) -> FrictionModel:
+    """The friction model of a selection; terms of different joints are merged if they differ only in parameters."""
+    found = [term for term in chain_terms(1.0, terms.drives) if not isinstance(term, Coulomb)]
+    slots: dict[tuple[Any, int], dict[int, FrictionTerm]] = {}
+    for j, has in enumerate(state.has):
+        mine = [c.term for c in candidates.listed if c.kind != "given" and c.term is not None and has[c.columns[0]]]
+        kinds = [jax.tree.structure(dataclasses.replace(term, joints=None)) for term in mine]  # with all static fields
+        for k, (kind, term) in enumerate(zip(kinds, mine, strict=True)):
+            slots.setdefault((kind, kinds[:k].count(kind)), {})[j] = term
+    found += [_together(by_joint, len(state.has)) for by_joint in slots.values()]
+    return FrictionModel((*found, *candidates.given), cutoff)
 
 
-def _of_kind(
-    kind: str,
-    search: Search,
-    states: Sequence[State],
-    has: Bool[np.ndarray, " n"],
-    names: Sequence[str | Sequence[str]],
-    own: Sequence[str],
-) -> Iterator[Trial]:
-    """Trials of one kind of term at all joints.
+def _together(by_joint: dict[int, FrictionTerm], n: int) -> FrictionTerm:
+    """Merge terms that differ only in parameters at several joints into one term with one value per joint."""
+    some = next(iter(by_joint.values()))
+    leaves, tree = jax.tree.flatten(some)
+    each = []
+    for k, leaf in enumerate(leaves):
+        numbers = np.array(np.broadcast_to(np.asarray(leaf, float), n))
+        for j, term in by_joint.items():
+            numbers[j] = np.broadcast_to(np.asarray(jax.tree.leaves(term)[k], float), n)[j]
+        each.append(numbers)
+    joints = None if len(by_joint) == n else tuple(j + 1 for j in by_joint)
+    return dataclasses.replace(jax.tree.unflatten(tree, each), joints=joints)
 
-    If a joint has adopted a term of this kind, the gain compares the selection with the same selection without that
-    term. Otherwise, the gain is that of adding the best candidate to the selection.
+
+# -- blocks left out
+
+RIDGE = 1e-11  # added to the diagonal of the normal equations after scaling columns to unit norm
+LEVEL = 0.05  # of the one-sided test of a gain on left-out blocks
+SURE = 2.0  # standard errors by which a coefficient must be positive: 95 % of a normal distribution, two-sided
+REGIONS = 4  # operating regions of each joint: quarters of its samples, from fast backwards to fast forwards
+LEAST = 0.01  # minimum relative reduction of a joint's RMS error
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """The selections of all joints.
+
+    Attributes:
+        has: mask of the candidates' columns that each joint has.
+        delay: torque delay of each joint [s].
     """
-    squares = [search.tried(state).squares for state in states]
-    without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]
-    for j, there in enumerate(has.tolist()):
-        k = int(np.argmax([g.share[j] for g in others]))
-        best = names[k + 1]
-        name = own[j] if there else best if isinstance(best, str) else best[j]
-        yield trial_of(j + 1, kind, name, without if there else others[k], there)
+
+    has: Bool[np.ndarray, "n k"]
+    delay: Float[np.ndarray, " n"]
+
+    def but(self, **changes: np.ndarray) -> "State":
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def using(self, candidate: Candidate, instead: Sequence[Candidate] = ()) -> "State":
+        """A copy in which all joints have a candidate, instead of others."""
+        has = self.has.copy()
+        has[:, [k for one in instead for k in one.columns]] = False
+        has[:, list(candidate.columns)] = True
+        return self.but(has=has)
+
+    def taken(self, joints: Bool[np.ndarray, " n"], other: "State") -> "State":
+        """A copy in which some joints have the selections of another state."""
+        return State(np.where(joints[:, None], other.has, self.has), np.where(joints, other.delay, self.delay))
+
+    def same_at(self, other: "State") -> Bool[np.ndarray, " n"]:
+        """Mask of the joints at which both selections are equal."""
+        return (self.delay == other.delay) & np.all(self.has == other.has, axis=1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Gain:
+    """Reduction of each joint's squared error on left-out blocks.
+
+    Attributes:
+        share: (n,) reduction of the squared error, relative to its previous value.
+        ratio: (n,) mean over the blocks of (before - after) / (before + after), divided by the standard error of this
+            mean. Here, before and after are the squared errors of a block. The ratio measures how consistently the
+            blocks improve, whatever the size of their errors.
+        blocks: number of blocks.
+    """
+
+    share: Float[np.ndarray, " n"]
+    ratio: Float[np.ndarray, " n"]
+    blocks: int
+
+    @property
+    def confirmed(self) -> Bool[np.ndarray, " n"]:
+        """Mask of the joints whose gain is significant and reduces the RMS error by at least 1 %.
+
+        Significant means the one-sided test of the mean gain at the level of 5 %, by Student's distribution with k - 1
+        degrees of freedom for k blocks: a short log must confirm a change more clearly than a long one. The fits to all
+        blocks but one share most of their data, so the errors of different blocks are correlated. For this, the variance
+        of the mean is s^2 (1 / k + 1 / (k - 1)) instead of s^2 / k, where 1 / (k - 1) is the ratio of left-out to fitted
+        data (Nadeau and Bengio, Inference for the Generalization Error, 2003).
+        """
+        k = self.blocks
+        least = stdtrit(k - 1, 1 - LEVEL) * np.sqrt(1 + k / (k - 1))
+        return (self.ratio > least) & (self.share > 1 - (1 - LEAST) ** 2)
+
+    @property
+    def better(self) -> Bool[np.ndarray, " n"]:
+        """Mask of the joints whose gain exceeds two standard errors and reduces the RMS error by at least 1 %.
+
+        This suffices for a choice that adds no parameter, such as that of a filter.
+        """
+        return (self.ratio > SURE) & (self.share > 1 - (1 - LEAST) ** 2)
+
+    @property
+    def loss(self) -> Bool[np.ndarray, " n"]:
+        """Mask of the joints whose RMS error increases by at least 1 % and by more than one standard error.
+
+        This is the one-standard-error rule (Breiman et al. 1984), which prefers the simpler of two models.
+        """
+        return (self.ratio < -1.0) & (self.share < 1 - (1 + LEAST) ** 2)
+
+
+def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> Gain:
+    """Compute the gain from the squared errors of each block and joint, before and after a change."""
+    share = (before - after).sum(0) / np.maximum(before.sum(0), 1e-300)
+    falls = (before - after) / np.maximum(before + after, 1e-300)
+    error = falls.std(axis=0, ddof=1) / np.sqrt(len(falls))
+    return Gain(share, falls.mean(0) / np.maximum(error, 1e-9), len(falls))
+
+
+class Grams:
+    """Inner products, in each block, of the columns [rigid body, candidates, torque at each shift].
+
+    Attributes:
+        size: number of rigid-body columns.
+        shifts: time shifts of the torque [s].
+        regions: the same inner products in each operating region instead of each block; None if they are not known.
+    """
+
+    regions: "Grams | None" = None
+
+    def __init__(self, blocks: BlockFactors, size: int, shifts: Float[np.ndarray, " s"]):
+        self.grams = np.swapaxes(blocks.r, 2, 3) @ blocks.r
+        self.total = self.grams.sum(0)[None]
+        self.counts, self.size, self.shifts = blocks.counts, size, shifts
+        self.own = self.grams.shape[2] - size - len(shifts)
+
+    def with_regions(
+        self,
+        rows: Sequence[Float[np.ndarray, "_ n w"]],
+        known: Sequence[Float[np.ndarray, "_ n"]],
+        velocity: Sequence[Float[np.ndarray, "_ n"]],
+    ) -> "Grams":
+        """A copy with the operating regions of the runs: each joint's quarters of its samples, sorted by velocity."""
+        out, found, n = copy.copy(self), copy.copy(self), self.grams.shape[1]
+        at = np.arange(1, REGIONS) / REGIONS
+        joints = zip(np.concatenate(known).T, np.concatenate(velocity).T, strict=True)
+        bounds = [
+            np.quantile(qd[used != 0], at) if used.any() else at for used, qd in joints
+        ]  # unused joints have no rows
+        found.grams, found.counts = np.zeros((REGIONS, *self.grams.shape[1:])), np.zeros((REGIONS, n), int)
+        for own, used, qd in zip(rows, known, velocity, strict=True):
+            for j in range(n):
+                label = np.where(used[:, j] != 0, np.searchsorted(bounds[j], qd[:, j]), -1)
+                for k in range(REGIONS):
+                    part = own[label == k, j]
+                    found.grams[k, j] += part.T @ part
+                    found.counts[k, j] += len(part)
+        found.total, out.regions = found.grams.sum(0)[None], found
+        return out
+
+    def of(self, blocks: np.ndarray) -> "Grams":
+        """A copy with some of the blocks, and without regions."""
+        out = copy.copy(self)
+        out.grams, out.counts, out.regions = self.grams[blocks], self.counts[blocks], None
+        out.total = out.grams.sum(0)[None]
+        return out
+
+    def parts(self, state: State, grams: Float[np.ndarray, "k n w w"]) -> list["Part"]:
+        """The normal equations of each joint in each block of `grams`."""
+        b, parts, end = self.size, [], self.size
+        for j, has in enumerate(state.has):
+            own, between = b + np.flatnonzero(has), weights_between(self.shifts, state.delay[j])
+            at = b + self.own + np.flatnonzero(between)
+            between, gram = between[between != 0], grams[:, j]
+            torque = gram[:, : b + self.own, at] @ between
+            y = between @ gram[:, at[:, None], at] @ between
+            inner = gram[:, :b, :b], gram[:, :b, own], gram[:, own[:, None], own]
+            parts.append(Part(slice(end, end + len(own)), *inner, torque[:, :b], torque[:, own], y))
+            end += len(own)
+        return parts
+
+    def left_out(self, state: State, noise: np.ndarray | None = None) -> "LeftOut":
+        """Fit the columns of a selection to all blocks but one, for each block.
+
+        Args:
+            noise: noise of the joints for a similar selection, with which the weights of the joints start.
+        """
+        count = np.maximum(self.counts.sum(0), 1)
+        rounds = 4 if noise is None else 2
+        sizes = np.ones(len(state.has)) if noise is None else noise
+        whole = self.parts(state, self.total)
+        for _ in range(rounds):
+            x = solve(*system(whole, sizes))
+            sizes = np.sqrt(np.array([part.left(x)[0] for part in whole]) / count)
+        parts = self.parts(state, self.grams)
+        h, right = system(parts, sizes)
+        x = solve(h.sum(0) - h, right.sum(0) - right)
+        squares = np.stack([part.left(x) for part in parts], axis=1)
+        k, ratio = len(x), np.full((len(parts), self.own), np.inf)
+        for part, has, found in zip(parts, state.has, ratio, strict=True):
+            own = x[:, part.own]
+            error = np.sqrt((k - 1) / k * ((own - own.mean(0)) ** 2).sum(0))  # of the jackknife
+            found[has] = own.mean(0) / np.maximum(error, 1e-300)
+        return LeftOut(squares, sizes, ratio)
+
+
+class LeftOut(NamedTuple):
+    """Fits that leave out one block each.
+
+    Attributes:
+        squares: (k, n) squared error of each block and joint in the fit to all other blocks.
+        noise: (n,) RMS error of each joint in the fit to all blocks.
+        ratio: (n, c) each joint's coefficients of the c candidates, divided by their standard errors; infinite for
+            candidates that are not selected.
+    """
+
+    squares: Float[np.ndarray, "k n"]
+    noise: Float[np.ndarray, " n"]
+    ratio: Float[np.ndarray, "n c"]
+
+
+class Part(NamedTuple):
+    """Normal equations of one joint for each of k blocks: inner products of b rigid-body columns and m columns of its own.
+
+    Attributes:
+        own: the joint's own columns among the columns of all joints, of which the first are those of the rigid body.
+        bodies, between, terms: inner products of the rigid-body columns, of these with its own, and of its own.
+        torque_bodies, torque_terms: inner products of either with the torque.
+        y: inner product of the torque with itself.
+    """
+
+    own: slice
+    bodies: Float[np.ndarray, "k b b"]
+    between: Float[np.ndarray, "k b m"]
+    terms: Float[np.ndarray, "k m m"]
+    torque_bodies: Float[np.ndarray, "k b"]
+    torque_terms: Float[np.ndarray, "k m"]
+    y: Float[np.ndarray, " k"]
+
+    def left(self, x: Float[np.ndarray, "k p"]) -> Float[np.ndarray, " k"]:
+        """Squared residual torque of each block, given a solution for each block."""
+        bodies, terms = x[:, : self.bodies.shape[1], None], x[:, self.own, None]
+        both = self.bodies @ bodies + 2 * (self.between @ terms - self.torque_bodies[:, :, None])
+        own = self.terms @ terms - 2 * self.torque_terms[:, :, None]
+        return np.maximum(self.y + (bodies * both).sum((1, 2)) + (terms * own).sum((1, 2)), 0.0)
+
+
+def system(parts: Sequence[Part], noise: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
+    """Combine the normal equations of all joints for each block, weighted according to the noise of the joints."""
+    (blocks, b), end = parts[0].torque_bodies.shape, parts[-1].own.stop
+    h, right = np.zeros((blocks, end, end)), np.zeros((blocks, end))
+    for sigma, part in zip(noise, parts, strict=True):
+        weight = 1 / max(sigma, 1e-12) ** 2
+        h[:, :b, :b] += weight * part.bodies
+        h[:, :b, part.own] = weight * part.between
+        h[:, part.own, :b] = np.swapaxes(h[:, :b, part.own], 1, 2)
+        h[:, part.own, part.own] = weight * part.terms
+        right[:, :b] += weight * part.torque_bodies
+        right[:, part.own] = weight * part.torque_terms
+    return h, right
+
+
+def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> Float[np.ndarray, "*k m"]:
+    """Solve normal equations after scaling columns to unit norm; the parameters of zero columns are zero."""
+    norms = np.sqrt(np.maximum(np.diagonal(h, axis1=-2, axis2=-1), 0))
+    norms = np.where(norms > 0, norms, 1.0)
+    scaled = h / norms[..., :, None] / norms[..., None, :] + RIDGE * np.eye(h.shape[-1])
+    return np.linalg.solve(scaled, (right / norms)[..., None])[..., 0] / norms
+
+
+def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarray, " s"]:
+    """Weights of the torque shifts for cubic Lagrange interpolation at the shift d, from the four nearest ones."""
+    weights = np.zeros(len(shifts))
+    if len(shifts) == 1:
+        return np.ones(1)
+    step = shifts[1] - shifts[0]
+    first = int(np.clip(np.floor((d - shifts[0]) / step) - 1, 0, len(shifts) - 4))
+    at = (d - shifts[first]) / step
+    for i in range(4):
+        weights[first + i] = np.prod([(at - k) / (i - k) for k in range(4) if k != i])
+    weights[np.abs(weights) < 1e-12] = 0
+    return weights
+
+
+# -- search
+
+FURTHER = KINDS[1:]
+LADDERS = (  # springs and delays after friction, or before it, since one may take the place of the other
+    (("dry friction",), *(FURTHER,) * len(FURTHER), ("delay",)),
+    (("dry friction",), ("spring",), ("delay",), *(FURTHER,) * len(FURTHER), ("delay",)),
+)
+PASSES = 3  # maximum number of times that a ladder is climbed
+OUTER = 3  # number of parts of the blocks for each of which the selection is repeated without it
+
+
+class Search:
+    """Stepwise improvement of a selection, with every step confirmed on left-out blocks.
+
+    Attributes:
+        state: the current selection.
+        squares: (k, n) squared errors of the current selection on left-out blocks.
+        noise: (n,) RMS error of each joint in the fit to all blocks [N m or N].
+        gains: name of the term and gain, by kind and joint, when the kind was last tried at the joint.
+    """
+
+    def __init__(self, grams: Grams, candidates: Candidates):
+        self.grams, self.candidates, self.gains = grams, candidates, {}
+        self.use(candidates.start(grams.grams.shape[1]))
+
+    def use(self, state: State, found: LeftOut | None = None) -> None:
+        """Make a selection the current one."""
+        found = found or self.grams.left_out(state)
+        self.state, self.squares, self.noise = state, found.squares, found.noise
+
+    def tried(self, state: State) -> LeftOut:
+        """Left-out errors of another selection."""
+        return self.grams.left_out(state, self.noise)
+
+    @property
+    def errors(self) -> Float[np.ndarray, " n"]:
+        """RMS error of each joint on left-out blocks [N m or N]."""
+        return np.sqrt(self.squares.sum(0) / np.maximum(self.grams.counts.sum(0), 1))
+
+    @property
+    def score(self) -> float:
+        """Sum of the logarithms of the joints' errors."""
+        return float(np.log(np.maximum(self.errors, 1e-300)).sum())
+
+    def climb(self, ladder: Sequence[Sequence[str]] = LADDERS[0]) -> None:
+        """Try all kinds of terms, rung by rung, until nothing more is confirmed."""
+        for _ in range(PASSES):
+            changed = [self.rung(kinds) for kinds in ladder]
+            if not any(changed):
+                break
+        while self.pruned():
+            pass
+
+    def pruned(self) -> bool:
+        """Drop terms whose gain is no longer confirmed once others have been adopted; True if any was dropped."""
+        dropped, first = False, self.candidates.of_kind("dry friction")[:1]
+        for one in self.candidates.listed:
+            if one.kind in KINDS and one not in first and (joints := self.state.has[:, one.columns[0]]).any():
+                has = self.state.has.copy()
+                has[:, list(one.columns)] = False
+                if one.kind == "dry friction":
+                    has[joints, first[0].columns[0]] = True
+                dropped = self._without(self.state.but(has=has), joints) or dropped
+        return self._without(self.state.but(delay=0 * self.state.delay), self.state.delay != 0) or dropped
+
+    def _without(self, without: State, joints: Bool[np.ndarray, " n"]) -> bool:
+        """Use a simpler selection at those joints where the current one has no confirmed gain over the simpler one."""
+        idle = joints & ~gain(self.tried(without).squares, self.squares).confirmed
+        if idle.any():
+            self.use(state := self.state.taken(idle, without), self.tried(state))
+        return bool(idle.any())
+
+    def rung(self, kinds: Sequence[str]) -> bool:
+        """Change each joint to the best selection with a confirmed gain among those of a rung; True if any joint changed.
+
+        All joints are changed simultaneously, because they share the rigid-body parameters. The change of a joint is undone
+        if its gain is not confirmed together with the changes of the other joints.
+        """
+        if not (moves := [move for kind in kinds for move in self.moves(kind)]):
+            return False
+        found = [self.tried(state) for _, _, state in moves]
+        gains, valid = zip(*map(self.confirmed, found), strict=True)
+        raw = np.array([g.share for g in gains])
+        shares = np.where(valid, raw, -np.inf)
+        best, joints = np.argmax(shares, axis=0), np.isfinite(shares.max(axis=0))
+        for kind in kinds:
+            own = [k for k, move in enumerate(moves) if move[0] == kind]
+            for j in np.flatnonzero(~self.has(kind)).tolist() if own else ():
+                k = max(own, key=lambda k: raw[k, j])
+                self.gains[kind, j] = moves[k][1][j], gains[k]
+        while joints.any():
+            state = self.state
+            for k in np.unique(best[joints]).tolist():
+                state = state.taken(joints & (best == k), moves[k][2])
+            together = self.tried(state)
+            gained, ok = self.confirmed(together)
+            if np.all(ok[joints]):
+                for j in np.flatnonzero(joints).tolist():
+                    kind, names, _ = moves[best[j]]
+                    self.gains[kind, j] = names[j], gained
+                self.use(state, together)
+                return True
+            joints = joints & ok
+        return False
+
+    def moves(self, kind: str) -> Iterator[tuple[str, Sequence[str], State]]:
+        """The kind, each joint's name, and the selection of all changes of one kind."""
+        n, some = len(self.state.has), self.candidates.of_kind(kind)
+        if kind == "delay" and len(self.grams.shifts) > 1:
+            state = self.with_delays(self.state)
+            yield kind, [late_by(d) for d in state.delay], state
+        for one in some[kind == "dry friction" and len(some) == 1 :]:
+            yield kind, [one.name] * n, self.state.using(one, some if kind == "dry friction" else ())
+
+    def has(self, kind: str) -> Bool[np.ndarray, " n"]:
+        """Mask of the joints that have a term of a kind; of dry friction, another than at the start."""
+        if kind == "delay":
+            return self.state.delay != 0
+        some = self.candidates.of_kind(kind)[kind == "dry friction" :]
+        return np.any(self.state.has[:, [k for one in some for k in one.columns]], axis=1)
+
+    def confirmed(self, found: LeftOut) -> tuple[Gain, Bool[np.ndarray, " n"]]:
+        """Gain of a selection over the current one, and the joints where it is confirmed and its terms have a valid sign."""
+        gained = gain(self.squares, found.squares)
+        return gained, gained.confirmed & (found.ratio[:, self.candidates.positive] > SURE).all(axis=1)
+
+    def no_worse_than(self, plain: "Search") -> None:
+        """Return joints to the plain selection whose total gain is not confirmed, or until no joint is worse than with it."""
+        elsewhere = self.errors_elsewhere(plain.state)
+        while (changed := ~self.state.same_at(plain.state)).any():
+            gained = gain(plain.squares, self.squares)
+            lost = changed & ~(gained.confirmed & (self.errors_elsewhere(self.state) <= elsewhere))
+            if not lost.any():
+                if not gained.loss.any():
+                    return
+                lost = changed & (gained.share <= gained.share[changed].min())
+            state = self.state.taken(lost, plain.state)
+            self.use(state, self.tried(state))
+
+    def errors_elsewhere(self, state: State) -> Float[np.ndarray, " n"]:
+        """Squared error of each joint in operating regions left out; 0 if the regions are not known.
+
+        Blocks of time show the same kind of motion as the data that are fitted. A term whose coefficient holds for these
+        speeds only may predict them better and another motion worse.
+        """
+        regions = self.grams.regions
+        return np.zeros(len(state.has)) if regions is None else regions.left_out(state).squares.sum(0)
+
+    def nested_errors(self) -> Float[np.ndarray, "2 n"]:
+        """Errors of the plain model and of the selection on parts of the blocks, with the selection repeated without each."""
+        grams, squares = self.grams, np.zeros((2, len(self.state.has)))
+        for k in range(OUTER):
+            out = np.arange(len(grams.grams)) * OUTER // len(grams.grams) == k
+            plain = Search(grams.of(~out), self.candidates)
+            for total, search in zip(squares, (plain, climbed(plain)), strict=True):
+                parts = grams.parts(search.state, grams.grams)
+                h, right = system(parts, search.noise)
+                x = np.broadcast_to(solve(h[~out].sum(0), right[~out].sum(0)), right.shape)
+                total += [part.left(x)[out].sum() for part in parts]
+        return np.sqrt(squares / np.maximum(grams.counts.sum(0), 1))
+
+    def common_delay(self) -> tuple[float, LeftOut]:
+        """The delay of all joints together that predicts their torques best, and the left-out errors with it."""
+        n, shifts = len(self.state.has), self.grams.shifts
+        at = lambda d: self.tried(self.state.but(delay=np.full(n, d)))
+        tried = np.stack([at(d).squares.sum(0) for d in shifts])
+        size = np.maximum(self.squares.sum(0), 1e-300)
+        seconds, _, inside = least_by_parabola(shifts, (tried / size).mean(axis=1, keepdims=True))
+        common = float(seconds[0]) if inside[0] else 0.0
+        return common, at(common)
+
+    def with_delays(self, choice: State) -> State:
+        """A copy of a selection with the best delay of each joint, from a parabola through its three smallest errors."""
+        n, shifts = len(choice.has), self.grams.shifts
+        tried = np.stack([self.tried(choice.but(delay=np.full(n, d))).squares.sum(0) for d in shifts])
+        seconds, _, inside = least_by_parabola(shifts, tried)
+        return choice.but(delay=np.where(inside, seconds, 0.0))
+
+    def trials(self) -> Iterator[Trial]:
+        """The last trial of each kind at each joint."""
+        for kind in (*KINDS, "delay"):
+            adopted = self.has(kind)
+            for j, has in enumerate(adopted.tolist()):
+                if (kind, j) in self.gains:
+                    name, found = self.gains[kind, j]
+                    own = [c.name for c in self.candidates.of_kind(kind) if has and self.state.has[j, c.columns[0]]]
+                    yield trial_of(j + 1, kind, " and ".join(own) or name, found, has)
+
+
+def late_by(seconds: float) -> str:
+    """Description of a delay."""
+    return f"torque {1e3 * abs(seconds):.2g} ms {'late' if seconds >= 0 else 'early'}"
 
 
 def trial_of(joint: int, kind: str, name: str, found: Gain, adopted: bool) -> Trial:
@@ -193,124 +743,6 @@ def trial_of(joint: int, kind: str, name: str, found: Gain, adopted: bool) -> Tr
     j = max(joint - 1, 0)
     left = np.sqrt(max(1 - float(found.share[j]), 0.0))
     return Trial(joint, kind, name, 100 * (1 - float(left)), float(found.ratio[j]), adopted)
-
-
-# -- setup
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Setup:
-    """The model to fit, and the filters of the logs.
-
-    Attributes:
-        chain: the robot, with the selected widths of the smooth sign function in its Coulomb friction.
-        columns: columns of the regressor.
-        friction: friction terms that replace viscous, coulomb and offset and are fitted at the sample rate of the log;
-            None if there are none.
-        filters: filters with the selected cutoff and delays.
-        delay: (n,) torque delays [s]; None if delays were neither specified nor selected.
-        terms: the requested terms.
-        confirmed: numbers of the joints for which friction terms were selected.
-    """
-
-    chain: Chain
-    columns: Columns
-    friction: FrictionModel | None
-    filters: Filters
-    delay: Float[np.ndarray, " n"] | None
-    terms: Terms
-    confirmed: tuple[int, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all parameters before the selection of terms; constraints refer to these parameters."""
-        return self.terms.columns(self.chain).names(self.chain.n)
-
-    @property
-    def fitted_joints(self) -> tuple[int, ...] | None:
-        """Numbers of the joints whose widths and exponents of friction are fitted; None if those of all joints are.
-
-        A joint whose plain friction was kept also keeps its width: no left-out block has confirmed another one.
-        """
-        return None if self.terms.further else self.confirmed
-
-    def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
-        """Map the constraints of the prior knowledge to the parameters with the given names.
-
-        Raises:
-            IdentificationError: the constraints have the wrong number of parameters, or refer to a parameter that is
-                not fitted.
-        """
-        given = consistent.constraints
-        if given is not None and given.equal.shape[1] != len(names):
-            rows = np.concatenate([given.equal, given.least])
-            where = {name: k for k, name in enumerate(names)}
-            if rows.shape[1] != len(self.names):
-                raise IdentificationError(
-                    f"the constraints refer to {rows.shape[1]} parameters, but there are {len(self.names)}: "
-                    f"{', '.join(self.names)}"
-                )
-            gone = [name for k, name in enumerate(self.names) if rows[:, k].any() and name not in where]
-            if gone:
-                raise IdentificationError(
-                    f"the constraints refer to {', '.join(gone)}, which the selected friction model replaces",
-                    "disable the selection of friction with {terms}",
-                    terms="Terms(choose=())",
-                )
-            moved = np.zeros((len(rows), len(names)))
-            for k, name in enumerate(self.names):
-                if name in where:
-                    moved[:, where[name]] = rows[:, k]
-            blank = no_constraints(len(names))
-            equal, least = np.split(moved, [len(given.equal)])
-            given = dataclasses.replace(
-                blank, equal=equal, equal_to=given.equal_to, least=least, least_of=given.least_of
-            )
-            consistent = dataclasses.replace(consistent, constraints=given)
-        return consistent.of(names)
-
-
-def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | None) -> Setup:
-    """Create the setup from the requested terms and the result of their selection.
-
-    Raises:
-        IdentificationError: the delay is neither one finite number nor one finite number per joint.
-    """
-    delay, columns, further = filters.delay, terms.columns(chain), terms.further
-    if delay is not None:
-        seconds = np.asarray(delay, float)
-        if seconds.shape not in ((), (chain.nv,)) or not np.all(np.isfinite(seconds)):
-            raise IdentificationError(
-                f"the delay is {delay}; specify one finite number of seconds, or one per joint ({chain.nv})"
-            )
-        delay = np.broadcast_to(seconds, (chain.nv,)).copy()
-    if choice is not None or further:
-        chain, columns = with_friction_at_joints(chain, columns)
-    if choice is not None:
-        chain = choice.chain(chain)
-        if choice.cutoff is not None:
-            filters = filters.but(position_cutoff=choice.cutoff, torque_cutoff=choice.torque_cutoff)
-        if choice.logged_cutoff is not None:
-            filters = filters.but(logged_cutoff=choice.logged_cutoff)
-        if delay is None and choice.delay.any():
-            delay = choice.delay
-        if choice.springs:
-            springs = dataclasses.replace(joint_springs(chain, choice.springs), positive=True)
-            columns = dataclasses.replace(columns, extra=(*columns.extra, springs))
-    friction = None
-    if choice is not None and choice.further:
-        friction = choice.further
-    elif further or choice is not None:  # as friction terms, viscous and Coulomb friction are filtered like the torques
-        width = np.asarray(chain.friction.coulomb_velocity, float)
-        friction = (*chain_terms(width, terms.drives), *further) or None
-    if friction is not None:
-        rest = tuple(term for term in columns.drive_terms if term not in FRICTION)
-        columns = dataclasses.replace(columns, drive_terms=rest)
-    filters = filters.but(delay=delay)
-    kinds = ("dry friction", *(kind for kind in FURTHER_KINDS if kind != "spring"))
-    confirmed = () if choice is None else tuple(sorted({one.joint for one in choice.adopted if one.kind in kinds}))
-    model = None if friction is None else FrictionModel(friction)
-    return Setup(chain, columns, model, filters, delay, terms, confirmed)
 
 
 # -- blocks
@@ -423,8 +855,7 @@ class Reading:
         further = self.terms.further
         if not further:
             return ()
-        dry = (Coulomb(width=self.widths),) if "coulomb" in self.terms.drives else ()
-        plain = Candidates(dry, further, (), False)
+        plain = candidates_of(self.terms, self.widths, further, True).plain
         drives = tuple(term for term in self.columns.drive_terms if term not in FRICTION)
         columns = dataclasses.replace(self.columns, drive_terms=drives)
         model = friction_of(plain, plain.start(self.chain.n), self.terms, runs[0].samples.torque_cutoff)
@@ -435,16 +866,14 @@ class Reading:
 
     def plain(self, candidates: Candidates, runs: Sequence[FullRun]) -> Search:
         """A search with the plain model only, over the longest delays if the runs are long enough for them."""
-        found = dataclasses.replace(candidates, dry=candidates.dry[:1], further=(), spring=False)
         wide = copy.copy(self)
         if len(self.shifts) > 1:
             wide.shifts = np.linspace(-LATEST, LATEST, 2 * COARSE + 1)
         try:
-            grams = wide.grams(found, runs, None)
+            grams = wide.grams(candidates.plain, runs, None)
         except LogError:  # gaps leave only pieces shorter than the delays
-            grams = self.grams(found, runs, None)
-        start = candidates.start(self.chain.n)
-        return Search(grams, start.but(more=start.more[:, : grams.own]))
+            grams = self.grams(candidates.plain, runs, None)
+        return Search(grams, candidates.plain)
 
     def delayed(self, late: Float[np.ndarray, " n"]) -> "Reading":
         """A copy that looks for delays about the given ones."""
@@ -456,7 +885,7 @@ class Reading:
         """Base parameters of the plain fit, with zero friction, from which load-dependent friction computes its load."""
         grams, state = plain.grams, plain.state.but(delay=self.late)
         noise = grams.left_out(state).noise
-        h, right = system(grams.parts(state), noise)
+        h, right = system(grams.parts(state, grams.grams), noise)
         found = solve(h.sum(0), right.sum(0))[: self.base.size]
         return np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, found)
 
@@ -497,7 +926,7 @@ class Reading:
             found.absorb(k, 0, rows, known)
         blocks = found.factors
         grams = Grams(blocks if motion is None else blocks.merged(blocks.order_of_groups), self.base.size, self.shifts)
-        if not candidates.further and not candidates.spring:
+        if len(candidates.listed) == len(candidates.plain.listed):
             return grams
         rows, known, _, velocity = zip(*parts, strict=True)
         return grams.with_regions(rows, known, velocity)
@@ -520,14 +949,13 @@ class Reading:
         given = given_samples_torque(self.model, self.all, run.decimated)[inside]
         spring = (part.q - np.asarray(self.chain.springs.rest_position, float))[:, :, None]
         w = by_chunks(regressor, part.q, part.qd, part.qdd)
-        own = [w, blocks[kept], spring[:, :, : int(candidates.spring)], torques - given[:, :, None]]
+        own = [w, blocks[kept], spring[:, :, : int(candidates.sprung)], torques - given[:, :, None]]
         return np.concatenate(own, axis=2), known[kept].astype(float), part.t, part.qd
 
 
 # -- choose
 
 NEIGHBOURS = 2  # number of neighbours, on either side of the best low-pass before logging, that the search also tries
-PASSES = 3  # maximum number of passes over dry friction, further terms and delays
 
 
 def choose_terms(
@@ -642,14 +1070,18 @@ class _Choosing:
             return None
         k = int(np.argmin([found.search.score for found in searched]))
         found = searched[k]
-        search, candidates = found.search, found.candidates
+        search = found.search
         self.reading = self.reading.delayed(found.late)
         if before:
             self.reading = self.reading.narrowed([filters[k]], 0)
             name = f"logged after {filters[k].logged_cutoff:.3g} Hz low-pass"
             trials.append(trial_of(0, "filter", name, before[k][1], True))
-        trials += trials_of(search, candidates, found.late, found.worth)
-        return self.outcome(search, candidates, filters[k], cutoff is not None, found.before, tuple(trials))
+        long = np.flatnonzero(found.late).tolist()
+        trials += [
+            trial_of(j + 1, "delay", late_by(found.late[j] + search.state.delay[j]), found.worth, True) for j in long
+        ]
+        trials += [trial for trial in search.trials() if trial.kind != "delay" or trial.joint - 1 not in long]
+        return self.outcome(search, filters[k], cutoff is not None, found.before, tuple(trials))
 
     def searched(self, filters: Filters) -> "_Found":
         """Run the search with the given filters, with and without the long delays that the plain model shows."""
@@ -662,15 +1094,14 @@ class _Choosing:
         for late in self.delays(wide):
             there = reading.delayed(late)
             load = there.load(wide) if wide is not None and loaded else None
-            start = candidates.start(reading.chain.n)
-            plain = Search(there.grams(candidates, runs, load), start, candidates.positive)
+            plain = Search(there.grams(candidates, runs, load), candidates)
             self.advance()
             errors = errors if len(errors) else plain.errors
-            found.append((self.search(plain, candidates), late))
+            found.append((climbed(plain), late))
             self.advance()
         search, late = min(found, key=lambda one: one[0].score)
         worth = gain(found[0][0].squares, search.squares)
-        return _Found(search, errors, candidates, late, worth)
+        return _Found(search, errors, late, worth)
 
     def delays(self, wide: Search | None) -> list[np.ndarray]:
         """No delay, and the plain model's common delay of all joints if it is longer than those that the search tries."""
@@ -729,8 +1160,7 @@ class _Choosing:
             for each in filters:
                 runs = reading.runs(each)
                 if plain is None:
-                    found = candidates_of(reading.terms, reading.widths, reading.given(runs), True)
-                    plain = dataclasses.replace(found, dry=found.dry[:1], further=())
+                    plain = candidates_of(reading.terms, reading.widths, reading.given(runs), True).plain
                 load = (
                     reading.load(reading.plain(plain, runs)) if any(term.needs_load for term in plain.terms) else None
                 )
@@ -740,60 +1170,23 @@ class _Choosing:
             return []
         return gains_of(squares, usual)
 
-    def search(self, plain: Search, candidates: Candidates) -> Search:
-        """Run one search that tries springs and delays before further friction, and one after it; return the better."""
-        late, early = copy.copy(plain), copy.copy(plain)
-        self.go(late, candidates, False)
-        if late.state.same_at(plain.state).all() or not (plain.grams.shifts[1:].any() or candidates.spring):
-            return late
-        self.go(early, candidates, True)
-        found = min(late, early, key=lambda search: search.score)
-        found.no_worse_than(plain)
-        return found
-
-    def go(self, search: Search, candidates: Candidates, early: bool) -> None:
-        """Select friction, springs and delays until nothing more is confirmed."""
-        kinds, spring = len(candidates.dry), candidates.of_kind("spring")
-        columns = [k for kind in FURTHER_KINDS for k in candidates.of_kind(kind)]
-        for _ in range(PASSES):
-            changed = kinds > 1 and search.dry_friction(kinds)
-            if early:
-                changed = (bool(spring) and search.further(spring)) or changed
-                changed = search.delays() or changed
-                changed = search.dry_friction_and_delays(kinds) or changed
-            for _ in range(len(FURTHER_KINDS)):
-                if not (columns and search.further(columns)):
-                    break
-                changed = True
-            changed = search.delays() or changed
-            changed = search.dry_friction_and_delays(kinds) or changed
-            if not changed:
-                break
-        while search.pruned(columns):
-            pass
-
     def outcome(
-        self,
-        search: Search,
-        candidates: Candidates,
-        filters: Filters,
-        narrowed: bool,
-        before: np.ndarray,
-        trials: tuple[Trial, ...],
+        self, search: Search, filters: Filters, narrowed: bool, before: np.ndarray, trials: tuple[Trial, ...]
     ) -> TermChoice:
         """Create the result from the final state of the search."""
-        reading, state, n = self.reading, search.state, self.reading.chain.n
-        signs = sum(isinstance(term, Coulomb) for term in candidates.dry)
-        widths = [np.broadcast_to(np.asarray(term.width, float), n) for term in candidates.dry[:signs]]  # type: ignore[attr-defined]
-        held = np.array(
-            [widths[k][j] if 0 <= k < signs else reading.widths[j] for j, k in enumerate(state.dry.tolist())]
-        )
-        beyond = bool(np.any(state.dry >= signs)) or bool(state.more[:, len(candidates.dry) : candidates.last].any())
-        beyond = beyond or reading.filters.logged_cutoff != filters.logged_cutoff
+        reading, state, candidates = self.reading, search.state, search.candidates
+        held, beyond = reading.widths.copy(), reading.filters.logged_cutoff != filters.logged_cutoff
+        for one in candidates.listed:
+            joints = state.has[:, one.columns[0]]
+            if one.kind == "dry friction" and isinstance(one.term, Coulomb):
+                held[joints] = np.broadcast_to(np.asarray(one.term.width, float), len(held))[joints]
+            elif one.kind not in ("given", "spring"):
+                beyond = beyond or bool(joints.any())
+        sprung = [state.has[:, one.columns[0]] for one in candidates.of_kind("spring")]
         band = filters.logged_cutoff or filters.torque_cutoff or np.inf
         return TermChoice(
             further=friction_of(candidates, state, reading.terms, band).terms if beyond else (),
-            springs=tuple((np.flatnonzero(state.more[:, candidates.last]) + 1).tolist()) if candidates.spring else (),
+            springs=tuple((np.flatnonzero(sprung[0]) + 1).tolist()) if sprung else (),
             delay=reading.late + state.delay,
             cutoff=filters.position_cutoff if narrowed else None,
             torque_cutoff=filters.torque_cutoff if narrowed else None,
@@ -802,7 +1195,21 @@ class _Choosing:
             errors=search.errors,
             errors_before=before,
             trials=trials,
+            search=search,
         )
+
+
+def climbed(plain: Search) -> Search:
+    """A search from the plain model upwards, which joints whose total gain is not confirmed leave again."""
+    found = []
+    for ladder in LADDERS:
+        search = copy.copy(plain)
+        search.gains = {}
+        search.climb(ladder)
+        found.append(search)
+    search = min(found, key=lambda search: search.score)
+    search.no_worse_than(plain)
+    return search
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -812,14 +1219,12 @@ class _Found:
     Attributes:
         search: the search after its last step.
         before: (n,) errors of the plain model without delays on left-out blocks [N m or N].
-        candidates: the candidates.
         late: (n,) delays about which the search looked for further ones [s].
         worth: gain over the search without these delays.
     """
 
     search: Search
     before: np.ndarray
-    candidates: Candidates
     late: np.ndarray
     worth: Gain
 
@@ -829,3 +1234,121 @@ def gains_of(squares: Sequence[Float[np.ndarray, "k n"]], usual: int) -> list[Ga
     size = np.maximum(squares[usual].sum(0), 1e-300)
     mean = [(x / size).mean(axis=1, keepdims=True) for x in squares]
     return [gain(mean[usual], x) for x in mean]
+
+
+# -- setup
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Setup:
+    """The model to fit, and the filters of the logs.
+
+    Attributes:
+        chain: the robot, with the selected widths of the smooth sign function in its Coulomb friction.
+        columns: columns of the regressor.
+        friction: friction terms that replace viscous, coulomb and offset and are fitted at the sample rate of the log;
+            None if there are none.
+        filters: filters with the selected cutoff and delays.
+        delay: (n,) torque delays [s]; None if delays were neither specified nor selected.
+        terms: the requested terms.
+        confirmed: numbers of the joints for which friction terms were selected.
+    """
+
+    chain: Chain
+    columns: Columns
+    friction: FrictionModel | None
+    filters: Filters
+    delay: Float[np.ndarray, " n"] | None
+    terms: Terms
+    confirmed: tuple[int, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all parameters before the selection of terms; constraints refer to these parameters."""
+        return self.terms.columns(self.chain).names(self.chain.n)
+
+    @property
+    def fitted_joints(self) -> tuple[int, ...] | None:
+        """Numbers of the joints whose widths and exponents of friction are fitted; None if those of all joints are.
+
+        A joint whose plain friction was kept also keeps its width: no left-out block has confirmed another one.
+        """
+        return None if self.terms.further else self.confirmed
+
+    def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
+        """Map the constraints of the prior knowledge to the parameters with the given names.
+
+        Raises:
+            IdentificationError: the constraints have the wrong number of parameters, or refer to a parameter that is
+                not fitted.
+        """
+        given = consistent.constraints
+        if given is not None and given.equal.shape[1] != len(names):
+            rows = np.concatenate([given.equal, given.least])
+            where = {name: k for k, name in enumerate(names)}
+            if rows.shape[1] != len(self.names):
+                raise IdentificationError(
+                    f"the constraints refer to {rows.shape[1]} parameters, but there are {len(self.names)}: "
+                    f"{', '.join(self.names)}"
+                )
+            gone = [name for k, name in enumerate(self.names) if rows[:, k].any() and name not in where]
+            if gone:
+                raise IdentificationError(
+                    f"the constraints refer to {', '.join(gone)}, which the selected friction model replaces",
+                    "disable the selection of friction with {terms}",
+                    terms="Terms(choose=())",
+                )
+            moved = np.zeros((len(rows), len(names)))
+            for k, name in enumerate(self.names):
+                if name in where:
+                    moved[:, where[name]] = rows[:, k]
+            blank = no_constraints(len(names))
+            equal, least = np.split(moved, [len(given.equal)])
+            given = dataclasses.replace(
+                blank, equal=equal, equal_to=given.equal_to, least=least, least_of=given.least_of
+            )
+            consistent = dataclasses.replace(consistent, constraints=given)
+        return consistent.of(names)
+
+
+def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | None) -> Setup:
+    """Create the setup from the requested terms and the result of their selection.
+
+    Raises:
+        IdentificationError: the delay is neither one finite number nor one finite number per joint.
+    """
+    delay, columns, further = filters.delay, terms.columns(chain), terms.further
+    if delay is not None:
+        seconds = np.asarray(delay, float)
+        if seconds.shape not in ((), (chain.nv,)) or not np.all(np.isfinite(seconds)):
+            raise IdentificationError(
+                f"the delay is {delay}; specify one finite number of seconds, or one per joint ({chain.nv})"
+            )
+        delay = np.broadcast_to(seconds, (chain.nv,)).copy()
+    if choice is not None or further:
+        chain, columns = with_friction_at_joints(chain, columns)
+    if choice is not None:
+        chain = choice.chain(chain)
+        if choice.cutoff is not None:
+            filters = filters.but(position_cutoff=choice.cutoff, torque_cutoff=choice.torque_cutoff)
+        if choice.logged_cutoff is not None:
+            filters = filters.but(logged_cutoff=choice.logged_cutoff)
+        if delay is None and choice.delay.any():
+            delay = choice.delay
+        if choice.springs:
+            springs = dataclasses.replace(joint_springs(chain, choice.springs), positive=True)
+            columns = dataclasses.replace(columns, extra=(*columns.extra, springs))
+    friction = None
+    if choice is not None and choice.further:
+        friction = choice.further
+    elif further or choice is not None:  # as friction terms, viscous and Coulomb friction are filtered like the torques
+        width = np.asarray(chain.friction.coulomb_velocity, float)
+        friction = (*chain_terms(width, terms.drives), *further) or None
+    if friction is not None:
+        rest = tuple(term for term in columns.drive_terms if term not in FRICTION)
+        columns = dataclasses.replace(columns, drive_terms=rest)
+    filters = filters.but(delay=delay)
+    kinds = tuple(kind for kind in KINDS if kind != "spring")
+    confirmed = () if choice is None else tuple(sorted({one.joint for one in choice.adopted if one.kind in kinds}))
+    model = None if friction is None else FrictionModel(friction)
+    return Setup(chain, columns, model, filters, delay, terms, confirmed)

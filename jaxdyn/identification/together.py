@@ -30,8 +30,8 @@ from .least_squares import Estimate
 from .preprocessing import Filters
 from .result import Identification
 from .selection import setup_of
-from .selection_search import Terms
 from .stretches import Stretch, motion_of, prepared
+from .terms import Terms
 
 Runs = Mapping[str, Log | Sequence[Log]]
 

@@ -37,7 +37,7 @@ from .columns import RECIPES, Columns, ExtraColumns, joint_springs, motor_terms,
 from .factors import as_float64
 from .friction_fit import FrictionFit
 from .friction_model import FrictionModel, chain_friction_model
-from .friction_terms import FrictionTerm
+from .friction_terms import FrictionTerm, term_kinds
 from .prediction import by_chunks, filtering_of_friction
 from .preprocessing import Samples
 
@@ -554,7 +554,7 @@ def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None =
 
 
 def _friction(held: Mapping[str, Any], arrays: Mapping[str, Array]) -> FrictionModel:
-    kinds, terms = {kind.__name__: kind for kind in _kinds(FrictionTerm)}, []
+    kinds, terms = term_kinds(), []
     for k, said in enumerate(held["terms"]):
         static = {name: tuple(x) if isinstance(x, list) else x for name, x in said["static"].items()}
         if (kind := kinds.get(said["kind"])) is None:
@@ -578,9 +578,3 @@ def _numbers(term: FrictionTerm) -> Iterator[tuple[str, Array]]:
     for field in dataclasses.fields(term):
         if not field.metadata.get("static"):
             yield field.name, jnp.asarray(np.asarray(getattr(term, field.name)))
-
-
-def _kinds(kind: type) -> Iterator[type]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _kinds(one)
