@@ -21,7 +21,7 @@ from jaxdyn.identification import (
     random_excitation,
     save_torque_model,
 )
-from jaxdyn.identification.selection_search import term_of
+from jaxdyn.identification.terms import term_of
 
 GEOMETRY = {"pivot": 0.8, "crank": 0.2, "angle": 1.658, "reserve": 0.1}
 
@@ -66,7 +66,7 @@ def test_terms_are_made_from_toml_tables():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kind='Balance'\n", r"my\.toml: term 1: the kind is 'Balance'; it must be one of Counterbalance, Cable"),
+        ("kind='Balance'\n", r"my\.toml: term 1: the kind is 'Balance'; it must be one of Viscous, Coulomb"),
         ("kind='Cable'\njoints=['wrist']\n", "there is no joint 'wrist'; the joints are turn, lift"),
         ("kind='Cable'\njoints=[3]\n", "there is no joint 3"),
         ("kind='Cable'\npower=[1]\n", "Cable has no field 'power'; its fields are powers"),

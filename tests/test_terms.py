@@ -46,24 +46,23 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification.base import with_parameters
 from jaxdyn.identification.filters import low_pass_before
-from jaxdyn.identification.selection import (
+from jaxdyn.identification.selection import Reading, gains_of
+from jaxdyn.identification.simulated_logs import parameters_of, parametric_torque
+from jaxdyn.identification.stretches import logged_torque
+from jaxdyn.identification.term_search import (
     Candidates,
     Gain,
     Grams,
     LeftOut,
-    Reading,
     Search,
     State,
     friction_of,
     gain,
-    gains_of,
     solve,
     system,
     trial_of,
     weights_between,
 )
-from jaxdyn.identification.simulated_logs import parameters_of, parametric_torque
-from jaxdyn.identification.stretches import logged_torque
 from jaxdyn.report import verdict
 from jaxdyn.report.page import report_html
 from regression import known_arm, states, worse

@@ -31,7 +31,7 @@ from jaxdyn.identification.consistency import no_constraints
 from jaxdyn.identification.consistent import consistent_within, equivalent_density, filled_share
 from jaxdyn.identification.factors import QRFactors
 from jaxdyn.identification.prediction import MOVING
-from jaxdyn.identification.selection_search import PARTS
+from jaxdyn.identification.terms import PARTS
 from jaxdyn.identification.validation import play
 from jaxdyn.io import check_log, load, loads
 from jaxdyn.model import with_leaves, with_transmission

@@ -165,7 +165,7 @@ from .preprocessing import (
     split as split,
 )
 from .result import Evaluation as Evaluation, Identification as Identification
-from .selection import TermChoice as TermChoice, Trial as Trial, choose_terms as choose_terms
+from .selection import TermChoice as TermChoice, choose_terms as choose_terms
 from .simulated_logs import (
     NOISE_LEVELS as NOISE_LEVELS,
     ClosedLoop as ClosedLoop,
@@ -179,7 +179,8 @@ from .simulated_logs import (
     simulate_closed_loop as simulate_closed_loop,
     synthetic_log as synthetic_log,
 )
-from .terms import Terms as Terms, read_terms as read_terms
+from .term_search import Trial as Trial
+from .terms import Terms as Terms
 from .together import identify_together as identify_together
 from .torque_model import (
     TorqueModel as TorqueModel,

@@ -1,4 +1,4 @@
-"""`Terms`: the torque terms that `identify` fits in addition to the links' inertias, and their reading from tables of a settings file."""
+"""`Terms`: the torque terms that `identify` fits beside the links' inertias, and terms from tables of a settings file."""
 
 import dataclasses
 import math

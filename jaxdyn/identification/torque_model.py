@@ -563,8 +563,8 @@ def _friction(held: Mapping[str, Any], arrays: Mapping[str, Array]) -> FrictionM
                 "import the module that defines it first",
             )
         start = f"terms.{k}."
-        numbers = {name.removeprefix(start): x for name, x in arrays.items() if name.startswith(start)}
-        terms.append(kind(**static, **numbers))
+        static |= {name.removeprefix(start): x for name, x in arrays.items() if name.startswith(start)}
+        terms.append(kind(**static))
     return FrictionModel(tuple(terms), held["cutoff"])
 
 
