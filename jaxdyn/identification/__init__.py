@@ -192,9 +192,7 @@ from .validation import (
     ComparedRun as ComparedRun,
     ModelComparison as ModelComparison,
     Resimulation as Resimulation,
-    Symmetry as Symmetry,
     compare_models as compare_models,
-    limb_symmetry as limb_symmetry,
     resimulate as resimulate,
     torque_band as torque_band,
 )

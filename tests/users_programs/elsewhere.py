@@ -110,7 +110,7 @@ NOT_OF_ARRAYS = {
         "block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains "
         "known_parameters linear_equalities linear_inequalities link_bounds mass_bounds motor_to_joint parse_limit "
         "certified_mass_matrix_bounds identify_mechanism identify_elastic_joints identify_together "
-        "limb_symmetry mechanism_samples mirrored_links "
+        "mechanism_samples mirrored_links "
         "split_half total_mass_constraint unusual_links verdict with_gains without_delay "
         "clipped_adam"
     ).split(),
@@ -137,7 +137,7 @@ NOT_OF_ARRAYS = {
         "Payload PfaffianConstraint "
         "PolicySettings PriorScales "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState Resimulation "
-        "Samples Scene Solution SourceFunction SplitHalf Springs Status Symmetry TaskStatus "
+        "Samples Scene Solution SourceFunction SplitHalf Springs Status TaskStatus "
         "TaskTorque TermChoice Terms Topology TorqueModel TotalMass Trajectory "
         "TrajectorySamples Transmission Trial UseVerdict Verdict VerdictCheck"
     ).split(),
