@@ -50,8 +50,8 @@ from jaxdyn.identification import (
     without_delay,
 )
 from jaxdyn.identification.delay import least_by_parabola
-from jaxdyn.identification.diagnostics import _unexcited, _weighted
-from jaxdyn.identification.factors import QRFactors
+from jaxdyn.identification.diagnostics import _Runs, _unexcited, _unlike
+from jaxdyn.identification.factors import BlockFactors
 from jaxdyn.identification.loaded_runs import loaded_runs, transform_matrix
 from jaxdyn.identification.payload import given_body
 from jaxdyn.report.payloads import payload_json, read_gains
@@ -526,25 +526,22 @@ def test_the_weighted_fit_in_numbers(arm, annotations_unchecked):
     tau = rows @ np.array([1.0, -2, 0.5, 0, 0, 3, 0, 0]) + np.array([[0.1], [1.0], [0.3]]) * rng.normal(size=(3, 50))
     r = np.stack([np.linalg.qr(np.column_stack([w, y]), mode="r") for w, y in zip(rows, tau, strict=True)])
     kept = np.array([0, 1, 2, 3, 5])
-    factors = QRFactors(r, np.full(3, 50))
-    names = ("m1", "mx1", "my1", "mz1", "Ixx1")
-    base = SimpleNamespace(kept=kept, names=names, size=5)
+    factors = BlockFactors(r[None], np.full((1, 3), 50), np.zeros(1, int))
+    base = SimpleNamespace(kept=kept, names=("m1", "mx1", "my1", "mz1", "Ixx1"), size=5)
     noise = np.ones(3)
     for _ in range(30):
         w = np.concatenate([x[:, kept] / s for x, s in zip(rows, noise, strict=True)])
         y = np.concatenate([x / s for x, s in zip(tau, noise, strict=True)])
         values = np.linalg.lstsq(w, y, rcond=None)[0]
         noise = np.sqrt(((tau - rows[:, :, kept] @ values) ** 2).mean(1))
-    total, found = _weighted(factors, base)
-    np.testing.assert_allclose(found, noise, rtol=1e-4)
-    assert total == pytest.approx(50 * np.log(noise**2).sum(), abs=1e-2)
-    columns = SimpleNamespace(units=lambda chain: ("kg",) * 8)
-    (finding,) = _unexcited(SimpleNamespace(n=1), columns, factors, base, 0.5)
-    sd = np.sqrt(np.linalg.inv(w.T @ w)[3, 3] / 0.5)
+    runs = _Runs(SimpleNamespace(n=1), SimpleNamespace(units=lambda chain: ("kg",) * 8), base, factors, 0.5)
+    np.testing.assert_allclose(runs.noise(), noise / np.sqrt(1 - 5 / 75), rtol=1e-3)
+    (finding,) = _unexcited(runs)
+    sd = np.sqrt(np.linalg.inv(w.T @ w)[3, 3] / 0.5 / (1 - 5 / 75))
     assert finding.about == ("mz1",) and f"mz1 = {values[3]:.2g} +- {sd:.2g}" in finding.text
     # the same column twice, and one that is zero
     r[:, :, 2], r[:, :, 0] = r[:, :, 1], 0.0
-    dead, together, *_ = _unexcited(SimpleNamespace(n=1), columns, factors, base, 0.5)
+    dead, together, *_ = _unexcited(dataclasses.replace(runs, blocks=dataclasses.replace(factors, r=r[None])))
     assert dead.about == ("m1",) and set(together.about) == {"mx1", "my1"}
 
 
@@ -570,35 +567,17 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_
     assert "the identified viscous term is negative, fv1 = -0.5 +- 0.1" in found[1].text
 
 
-def test_gains_are_held_against_those_that_tell_them(monkeypatch, annotations_unchecked):
+def test_gains_are_compared_with_those_of_joints_that_determine_them():
     """Logarithms of four joints' gains with their covariance; the last one's is hardly known."""
     names = ("a", "b", "c", "d")
-    chain = SimpleNamespace(n=4, nv=4, joint_names=names, topology=SimpleNamespace(coordinate_names=None))
-    covariance = np.zeros((14, 14))
-    covariance[10:, 10:] = np.diag([0.01, 0.008, 0.012, 0.09]) + 0.006 * (1 - np.eye(4))
-    found = {"gains": np.array([0.5, 0.0, 0.04, 0.6]), "covariance": covariance}
-    fitted = SimpleNamespace(fit=lambda *x: SimpleNamespace(**found))
-    monkeypatch.setattr(diagnostics, "LoadedRuns", SimpleNamespace(unloaded=lambda *x: fitted))
-    (finding,) = diagnostics._gains(
-        chain, [], np.ones(4)
-    )  # 0.48 off, 4 deviations of about 0.08 and 0.1 are 0.31 and 0.4
-    assert (
-        finding.about == ("a",)
-        and f"about {np.exp(-0.48):.2g} times the torque that is consistent with b, c:" in finding.text
-    )
-    covariance[11, 11] += 0.02
-    assert diagnostics._gains(chain, [], np.ones(4)) == []  # clear beside one of two only
-    covariance[11, 11] -= 0.02
-    found["gains"] = np.array([0.3, 0.0, -0.02, 0.6])
-    assert diagnostics._gains(chain, [], np.ones(4)) == []  # less than a ratio of 1.4
-    found["gains"] = np.array([-0.5, 0.0, 0.04, -0.6])
-    (finding,) = diagnostics._gains(chain, [], np.ones(4))
+    covariance = np.diag([0.01, 0.008, 0.012, 0.09]) + 0.006 * (1 - np.eye(4))
+    unlike = lambda *gains: _unlike(names, np.array(gains), covariance)
+    (finding,) = unlike(0.5, 0.0, 0.04, 0.6)  # 0.48 off, 4 deviations of about 0.08 and 0.1 are 0.31 and 0.4
+    assert finding.about == ("a",)
+    assert f"about {np.exp(-0.48):.2g} times the torque that is consistent with b, c:" in finding.text
+    covariance[1, 1] += 0.02
+    assert unlike(0.5, 0.0, 0.04, 0.6) == []  # clear beside one of two only
+    covariance[1, 1] -= 0.02
+    assert unlike(0.3, 0.0, -0.02, 0.6) == []  # less than a ratio of 1.4
+    (finding,) = unlike(-0.5, 0.0, 0.04, -0.6)
     assert finding.about == ("a",) and f"about {np.exp(0.52):.2g} times" in finding.text
-    assert (
-        diagnostics._gains(
-            SimpleNamespace(n=1, nv=1, joint_names=("a",), topology=SimpleNamespace(coordinate_names=None)),
-            [],
-            np.ones(1),
-        )
-        == []
-    )

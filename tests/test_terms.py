@@ -41,10 +41,12 @@ from jaxdyn.identification import (
     known_parameters,
     preprocess,
     prior_parameters,
-    prior_scales,
     random_excitation,
 )
-from jaxdyn.identification.base import with_parameters
+from jaxdyn.identification.accumulate import accumulate_samples
+from jaxdyn.identification.base import base_parameters, with_parameters
+from jaxdyn.identification.diagnostics import _Runs, model_factors
+from jaxdyn.identification.factors import as_float64
 from jaxdyn.identification.filters import low_pass_before
 from jaxdyn.identification.selection import Reading, gains_of
 from jaxdyn.identification.simulated_logs import parameters_of, parametric_torque
@@ -651,29 +653,37 @@ def test_terms_that_are_none_are_refused(make, message, annotations_unchecked):
 
 
 def test_scales_against_the_given_model(arm, log):
-    samples = preprocess(log, **FILTER)
+    samples, columns = preprocess(log, **FILTER), Columns()
+
+    def scales(chain, samples):
+        with jax.enable_x64(True):
+            blocks = accumulate_samples(columns, as_float64(chain), [(samples, samples.tau, None, None)])
+            return model_factors(_Runs(chain, columns, base_parameters(chain, columns), blocks, 1.0))
+
     rough = dataclasses.replace(arm, inertia=arm.inertia * jnp.array([1.2, 0.9, 1.1])[:, None])
-    found = prior_scales(rough, [samples])
-    twice = prior_scales(rough, [dataclasses.replace(samples, tau=2 * samples.tau)])
-    assert found.determined[1:].all() and np.all(np.abs(np.log(found.factors[1:])) < 0.25)
-    np.testing.assert_allclose(twice.factors, 2 * found.factors, rtol=1e-8)
-    turned = prior_scales(rough, [dataclasses.replace(samples, tau=-samples.tau)])
-    np.testing.assert_allclose(turned.factors, -found.factors, rtol=1e-8)
-    np.testing.assert_allclose(turned.correlations, -found.correlations, rtol=1e-8)
-    assert not turned.determined.any()
-    np.testing.assert_allclose(twice.deviations, found.deviations, rtol=1e-6)
+    factors, deviations, correlations = scales(rough, samples)
+    twice = scales(rough, dataclasses.replace(samples, tau=2 * samples.tau))
+    assert np.all(deviations[1:] < 0.15) and np.all(np.abs(np.log(factors[1:])) < 0.25)
+    np.testing.assert_allclose(twice[0], 2 * factors, rtol=1e-8)
+    turned = scales(rough, dataclasses.replace(samples, tau=-samples.tau))
+    np.testing.assert_allclose(turned[0], -factors, rtol=1e-8)
+    np.testing.assert_allclose(turned[2], -correlations, rtol=1e-8)
+    assert np.isinf(turned[1]).all()
+    np.testing.assert_allclose(twice[1], deviations, rtol=1e-6)
     # white noise: the deviation of the logarithm of a slope, of which the jackknife sees as much
     rng, size = np.random.default_rng(3), 20.0
     exact = np.asarray(jax.jit(jax.vmap(lambda *x: inverse_dynamics(arm, *x)))(samples.q, samples.qd, samples.qdd))
-    noisy = dataclasses.replace(samples, tau=exact + size * rng.normal(size=exact.shape))
-    found = prior_scales(arm, [noisy])
+    factors, deviations, _ = scales(
+        arm,
+        dataclasses.replace(samples, tau=exact + size * rng.normal(size=exact.shape), torque_cutoff=samples.rate / 2),
+    )
     for j in range(3):
         rest = np.stack(
             [samples.qdd[:, j], samples.qd[:, j], np.tanh(samples.qd[:, j] / WIDTH[j]), exact[:, j] ** 0], 1
         )
         clear = exact[:, j] - rest @ np.linalg.lstsq(rest, exact[:, j], rcond=None)[0]
-        expected = size / np.linalg.norm(clear) / found.factors[j]
-        assert 0.5 < found.deviations[j] / expected < 2
+        expected = size / np.linalg.norm(clear) / factors[j]
+        assert 0.5 < deviations[j] / expected < 2
 
 
 def test_raw_torques_are_read_after_their_delay(annotations_unchecked):

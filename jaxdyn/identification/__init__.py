@@ -43,10 +43,8 @@ from .consistent import (
 from .delay import Delay as Delay, estimate_delay as estimate_delay
 from .diagnostics import (
     Finding as Finding,
-    PriorScales as PriorScales,
     diagnose as diagnose,
     diagnose_identification as diagnose_identification,
-    prior_scales as prior_scales,
 )
 from .estimators import (
     Elimination as Elimination,

@@ -1,10 +1,6 @@
-"""Confirmation of suspected torque signs on held-out motion.
+"""Diagnostics of runs and identifications: torque signs, gravity, gains, excitation, run length, and the prior model.
 
-Ratio of each joint's measured torque to the given model's torque, without friction and rotor inertia.
-
-The gravity that the torques of a run show, and whether all torques have the opposite sign.
-
-Diagnostics of runs and identifications: torque signs, gravity, gains, excitation, run length, and the prior model."""
+All but gravity are found from one set of triangular factors of the regressor, in blocks."""
 
 import dataclasses
 import math
@@ -14,167 +10,22 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from ..errors import LogError
+from ..errors import IdentificationError, LogError
 from ..io.logs import Log
 from ..model.chain import Chain, coordinate_names, leading_joints
 from .accumulate import accumulate_samples
-from .base import (
-    BaseParameters,
-    base_parameters,
-    impossible_links,
-    prior_parameters,
-    rigid_torque,
-    stacked,
-)
+from .base import BaseParameters, base_parameters, impossible_links, prior_parameters, stacked
 from .columns import Columns, all_columns
 from .delay import LATEST, RIGID, shown_delay
-from .factors import QRFactors, as_float64, check_identifiable
-from .loaded_runs import LoadedRuns
+from .factors import BlockFactors, QRFactors, as_float64, below, check_identifiable
+from .least_squares import weighted_least_squares
+from .loaded_runs import all_of, cleared, independent_columns, late_part, solve, with_rows
 from .prediction import by_chunks, link_rows
-from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike, split
+from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike
 from .result import Identification
 from .stretches import with_friction_terms
-
-SHARE = 0.7  # fraction of each run that is fitted
-SAME = (
-    1.05  # held-out errors within this ratio count as equal, since a joint without shared parameters fits either sign
-)
-
-
-def confirmed_signs(
-    chain: Chain, samples: Sequence[Samples], columns: Columns, base: BaseParameters, signs: np.ndarray
-) -> np.ndarray:
-    """Undo sign changes that worsen the prediction of held-out motion, and return the confirmed signs (n,).
-
-    A weighted fit to the first 70 % of each run predicts the torques of the rest, with and without the sign change of
-    each joint. The sign change is undone if it increases the prediction error of its joint, or the geometric mean of
-    the errors of all joints, by more than 5 %. This test is needed for joints whose model lacks a term. Reversing the
-    sign of such a joint may improve the fit of the other joints, but it worsens the prediction of the joint's own
-    torque.
-
-    Call this function under `jax.enable_x64(True)`.
-    """
-    accused = np.flatnonzero(signs < 0)
-    if not len(accused):
-        return signs
-    try:
-        parts = [split(s, SHARE) for s in samples]
-    except LogError:  # too short to split
-        return signs
-    model = as_float64(chain)
-
-    def factors(of: Sequence[Samples]) -> QRFactors:
-        runs = [(s, s.tau, None, None) for s in of]
-        return accumulate_samples(columns, model, runs, edges=[[(0, len(s))] for s in of]).total
-
-    first, last = (factors(of) for of in zip(*parts, strict=True))
-    with_signs = _held_out(first, last, base, signs)
-    out = signs.copy()
-    for j in accused:
-        without = _held_out(first, last, base, np.where(np.arange(len(signs)) == j, 1.0, signs))
-        ratio = np.log(with_signs / without)
-        if ratio[j] > math.log(SAME) or ratio.mean() > math.log(SAME):
-            out[j] = 1.0
-    return out
-
-
-def _held_out(first: QRFactors, last: QRFactors, base: BaseParameters, signs: np.ndarray) -> np.ndarray:
-    """RMS prediction errors (n,) on the last parts of the runs, for a weighted fit to the first parts."""
-    values = weighted_fit(first.with_signs(signs), base)[0]
-    return np.maximum(last.with_signs(signs).joint_rms(base.kept, values), 1e-300)
-
-
-def weighted_fit(factors: QRFactors, base: BaseParameters) -> tuple[np.ndarray, np.ndarray]:
-    """Base parameters from a weighted least-squares fit, for factors of any rank, and the noise (n,) of the joints."""
-    noise = np.ones(len(factors.counts))
-    floor = 1e-9 * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts)
-    values = np.zeros(base.size)
-    for _ in range(6):
-        r = stacked(factors, 1 / noise)
-        norms = np.linalg.norm(r[:, base.kept], axis=0)
-        norms[norms == 0] = 1.0
-        values = np.linalg.lstsq(r[:, base.kept] / norms, r[:, -1], rcond=1e-10)[0] / norms
-        noise = np.maximum(factors.joint_rms(base.kept, values), np.maximum(floor, 1e-300))
-    return values, noise
-
-
-# -- prior scale
-
-BLOCKS = 20  # jackknife blocks
-LEAST_CORRELATION = 0.4  # below this correlation with the model's torque, the factor of a joint is not meaningful
-CERTAIN = 0.15  # above this relative standard deviation, a factor is not determined
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class PriorScales:
-    """Ratio of measured to expected torque, for each joint.
-
-    Attributes:
-        factors: (n,) factors that scale the torque expected from the given model's inertias to the measured torque.
-        deviations: (n,) standard deviations of the factors' logarithms, from a jackknife over twenty blocks.
-        correlations: (n,) correlations between measured and expected torque, after projecting out friction, offset and
-            rotor inertia.
-        determined: (n,) True for each joint whose factor the data determine.
-    """
-
-    factors: Float[np.ndarray, " n"]
-    deviations: Float[np.ndarray, " n"]
-    correlations: Float[np.ndarray, " n"]
-    determined: Bool[np.ndarray, " n"]
-
-
-def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
-    """Compute the ratio of each joint's measured torque to the torque predicted from the chain's inertias.
-
-    The equation tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted for each joint j
-    separately. Here, Y_j pi_0 is the torque expected from the model's inertias pi_0. The factor s_j is determined by
-    gravity and by the coupling between links. Friction and rotor inertia, which model files rarely contain, do not
-    affect this factor.
-
-    Args:
-        chain: the robot, with the given model's inertias.
-        runs: samples of one or more runs.
-
-    Cost: one inverse-dynamics evaluation per sample.
-    """
-    width = np.asarray(chain.friction.coulomb_velocity, float)[leading_joints(chain)]
-    normal = np.zeros((BLOCKS, chain.nv, 6, 6))
-    with jax.enable_x64(True):
-        model = as_float64(chain)
-    for s in runs:
-        with jax.enable_x64(True):
-            expected = rigid_torque(model, s.q, s.qd, s.qdd)
-        own = [s.qdd, s.qd, np.tanh(s.qd / width), np.ones_like(s.qd)]
-        rows = np.stack([*own, expected, s.tau], axis=2)
-        edges = np.linspace(0, len(s), BLOCKS + 1).astype(int)
-        for block in range(BLOCKS):
-            part = rows[edges[block] : edges[block + 1]]
-            normal[block] += np.einsum("tja,tjb->jab", part, part)
-    total = normal.sum(0)
-    factors, correlations = _slopes(total)
-    parts = np.stack([_slopes(total - part)[0] for part in normal])
-    positive = (factors > 0) & (parts > 0).all(axis=0)
-    logs = np.log(np.where(parts > 0, parts, 1.0))
-    deviations = np.where(positive, left_out_deviations(logs), np.inf)
-    return PriorScales(factors, deviations, correlations, (correlations > LEAST_CORRELATION) & (deviations < CERTAIN))
-
-
-def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Slope of measured versus expected torque, and the correlation of both, after projecting out the other columns."""
-    size = np.sqrt(np.maximum(np.diagonal(normal, axis1=1, axis2=2), 1e-300))
-    scaled = normal / size[:, :, None] / size[:, None, :]
-    left = np.stack([m[4:, 4:] - m[4:, :4] @ np.linalg.lstsq(m[:4, :4], m[:4, 4:], rcond=1e-10)[0] for m in scaled])
-    mm, mt, tt = (
-        np.maximum(left[:, a, b], 1e-12 * (a == b)) if a == b else left[:, a, b] for a, b in ((0, 0), (0, 1), (1, 1))
-    )
-    alive = mm > 1e-9
-    slope = np.where(alive, mt / mm, 0.0) * size[:, 5] / size[:, 4]
-    return slope, np.where(alive, mt / np.sqrt(mm * tt), 0.0)
-
-
-# -- gravity
 
 ROWS = 1000  # samples used, evenly spaced; the effects sought are large
 OWN = 4  # columns of each joint: acceleration, velocity, its sign, and one
@@ -353,6 +204,11 @@ def _solution(h: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"]) -> Fl
 # -- diagnostics
 
 SIGNIFICANT = 4.0  # standard deviations
+SAME = (
+    1.05  # held-out errors within this ratio count as equal, since a joint without shared parameters fits either sign
+)
+LEAST_CORRELATION = 0.4  # below this correlation with the model's torque, the factor of a joint is not meaningful
+CERTAIN = 0.15  # above this relative standard deviation, a factor is not determined
 GAIN_SPREAD = 0.1  # prior spread of the gains, which regularises those of joints that share few parameters with others
 TOLD = 0.25  # gain ratios with a larger relative standard deviation are ignored
 # as `RATIO`, but for the ratio of a joint's measured torque to the given model's torque: about twice the deviation of the
@@ -390,6 +246,57 @@ class Finding:
     text: str
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Runs:
+    """The regressor of the runs to diagnose.
+
+    Attributes:
+        chain: the assumed model.
+        columns: the columns to identify.
+        base: their base parameters.
+        blocks: triangular factors of the columns and the torques.
+        independence: fraction of the samples that count as independent.
+    """
+
+    chain: Chain
+    columns: Columns
+    base: BaseParameters
+    blocks: BlockFactors
+    independence: float
+
+    @property
+    def independent(self) -> BlockFactors:
+        """The factors of combinations of the base columns that the runs determine."""
+        back = independent_columns(stacked(self.blocks.total)[:, self.base.kept])[0]
+        r = np.concatenate([self.blocks.r[..., self.base.kept] @ back, self.blocks.r[..., -1:]], axis=3)
+        return with_rows(self.blocks, r)
+
+    def with_signs(self, signs: Float[np.ndarray, " n"]) -> "_Runs":
+        """These runs after multiplying each joint's torque by its sign."""
+        return dataclasses.replace(self, blocks=_with_signs(self.blocks, signs))
+
+    def noise(self) -> Float[np.ndarray, " n"]:
+        """Noise of each joint in a weighted fit [N m or N]."""
+        return _fitted(self.independent.total, self.independence)[1]
+
+    def drives(self, row: int) -> list[int]:
+        """Columns of the drive of the joint that belongs to a row, in the order of the columns' drive terms."""
+        many, joint = len(self.columns.drive_terms), leading_joints(self.chain)[row]
+        return [10 * self.chain.n + int(joint) * many + k for k in range(many)]
+
+
+def _with_signs(blocks: BlockFactors, signs: Float[np.ndarray, " n"]) -> BlockFactors:
+    scaled = np.concatenate([blocks.r[..., :-1], blocks.r[..., -1:] * signs[:, None, None]], axis=3)
+    return dataclasses.replace(blocks, r=scaled)
+
+
+def _fitted(factors: QRFactors, independence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Values of a weighted fit to independent columns, and the noise of each joint."""
+    found = weighted_least_squares(factors, all_of(factors.r.shape[2] - 1), independence, iterations=6)
+    size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
+    return found.values, np.maximum(found.noise, np.maximum(1e-9 * size, 1e-300))
+
+
 def diagnose(
     chain: Chain,
     runs: Log | Samples | Sequence[Log | Samples],
@@ -414,12 +321,11 @@ def diagnose(
     - *gain*: the torque gain of a joint differs significantly, by a factor of more than 1.4, from the value that best
       fits the parameters shared with other joints. Joints that share few parameters, such as those of a wrist, are
       instead compared with the given model, if the model has inertials. Such a joint is reported if its ratio of
-      measured torque to model torque, without friction and rotor inertia (`prior_scales`), differs significantly from
+      measured torque to model torque, without friction and rotor inertia, differs significantly from
       that of the other joints, by a factor of more than 1.75. Joints whose link torque is negligible relative to
       friction are not checked. A factor common to all gains cannot be detected, because no motion determines this
       factor.
-    - *scale*: the torques due to motion and gravity differ from those of the given model by a factor of 2 or more.
-      Models without inertials are not checked.
+    - *scale*: these ratios of measured torque to model torque have a median of 2 or more, or of 1/2 or less.
     - *prior*: links of the given model have physically inconsistent inertias.
 
     Args:
@@ -436,52 +342,40 @@ def diagnose(
     """
     check_identifiable(chain)
     columns = columns or all_columns(chain)
-    samples = list(preprocess_alike(runs, filters))
     with jax.enable_x64(True):
         base = base_parameters(chain, columns)
-        model, rows = as_float64(chain), [(s, s.tau, None, None) for s in samples]
-        factors = accumulate_samples(columns, model, rows, edges=[[(0, len(s))] for s in samples]).total
-    return tuple(_findings(chain, samples, columns, base, factors))
+    return tuple(_findings(chain, list(preprocess_alike(runs, filters)), columns, base))
 
 
-def _findings(
-    chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: QRFactors
-) -> list[Finding]:
-    """Diagnose runs from their samples, and from the triangular factors of their columns and torques."""
+def _findings(chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters) -> list[Finding]:
+    """Diagnose runs from their samples."""
     with jax.enable_x64(True):
-        independence = min(s.independence for s in samples)
+        rows = [(s, s.tau, None, None) for s in samples]
+        blocks = accumulate_samples(columns, as_float64(chain), rows)
+        runs = _Runs(chain, columns, base, blocks, min(s.independence for s in samples))
         findings = _prior(chain)
-        short = _short(factors, base, independence)
-        if short:
+        if short := _short(blocks.total, base, runs.independence):
             return [*findings, *short]
         fit = _gravity_fit(chain, samples)
         if fit and (wrong := _gravity(chain, fit)):
             return [*findings, *wrong]
         names = coordinate_names(chain)
-        if fit and _reversed(fit):
-            signs = np.full(len(names), -1.0)
-        else:
-            signs = confirmed_signs(chain, samples, columns, base, _signs(chain, columns, factors, base, independence))
+        signs = np.full(len(names), -1.0) if fit and _reversed(fit) else _confirmed(runs, _signs(runs))
         if (signs < 0).all() and len(signs) > 1:
             findings.append(Finding("sign", names, ALL_REVERSED))
         else:
             findings += [_sign(names[j]) for j in np.flatnonzero(signs < 0)]
-        righted = QRFactors(factors.r.copy(), factors.counts)
-        righted.r[:, :, -1] *= signs[:, None]
-        findings += _gains(chain, samples, signs)
-        findings += _prior_gains(
-            chain, samples, signs, {name for f in findings if f.kind == "gain" for name in f.about}
-        )
-        findings += _scale(chain, columns, righted, base)
-        findings += _unexcited(chain, columns, righted, base, independence)
+        righted = runs.with_signs(signs)
+        findings += _gains(righted)
+        findings += _model_gains(righted, {name for f in findings if f.kind == "gain" for name in f.about})
+        findings += _unexcited(righted)
     return findings
 
 
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """Diagnose the fitted runs of an identification, and the identified inertias, friction and armature.
 
-    The runs are checked as in `diagnose`. If the fitted columns include friction, the triangular factors of the fit are
-    reused. Four more kinds of findings are reported:
+    The runs are checked as in `diagnose`. Four more kinds of findings are reported:
 
     - *result*: identified links that are physically inconsistent.
     - *friction*: parameters of viscous friction, Coulomb friction or armature that are base parameters by themselves
@@ -495,8 +389,8 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """
     samples = [e.samples for e in result.fitted]
     if result.friction is None:
-        findings = _findings(result.prior, samples, result.columns, result.base, result.factors)
-    else:  # the factors lack the friction columns, which are needed to determine signs
+        findings = _findings(result.prior, samples, result.columns, result.base)
+    else:  # friction columns are needed to determine signs
         findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
     for sentence in result.inconsistent_links:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
@@ -600,22 +494,46 @@ def _short(factors: QRFactors, base: BaseParameters, independence: float) -> lis
     return [Finding("short", (), text)]
 
 
-def _weighted(factors: QRFactors, base: BaseParameters) -> tuple[float, np.ndarray]:
-    """Sum of count * log(residual variance) over the joints, for a weighted fit, and the noise of each joint."""
-    noise = weighted_fit(factors, base)[1]
-    return float((factors.counts * 2 * np.log(noise)).sum()), noise
+def _confirmed(runs: _Runs, signs: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Undo sign changes that worsen the prediction of held-out motion, and return the confirmed signs.
+
+    A weighted fit to the first 70 % of each run predicts the torques of the rest, with and without the sign change of
+    each joint. The sign change is undone if it increases the prediction error of its joint, or the geometric mean of
+    the errors of all joints, by more than 5 %. This test is needed for joints whose model lacks a term. Reversing the
+    sign of such a joint may improve the fit of the other joints, but it worsens the prediction of the joint's own
+    torque.
+    """
+    independent = runs.independent
+    late = late_part(independent)
+    if not (signs < 0).any() or late.all() or not late.any():
+        return signs
+    first, last = independent.of(~late).total, independent.of(late).total
+
+    def error(signs: np.ndarray) -> np.ndarray:
+        values = _fitted(first.with_signs(signs), runs.independence)[0]
+        return np.log(np.maximum(last.with_signs(signs).joint_rms(np.arange(len(values)), values), 1e-300))
+
+    try:
+        here, out = error(signs), signs.copy()
+        for j in np.flatnonzero(signs < 0):
+            ratio = here - error(np.where(np.arange(len(signs)) == j, 1.0, signs))
+            if max(ratio[j], ratio.mean()) > math.log(SAME):
+                out[j] = 1.0
+    except IdentificationError:  # too short to split
+        return signs
+    return out
 
 
-def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float) -> np.ndarray:
-    """Torque signs (n,), +1 or -1, for which the parameters shared by the joints fit best and friction dissipates power."""
+def _signs(runs: _Runs) -> Float[np.ndarray, " n"]:
+    """Torque signs, +1 or -1, for which the parameters shared by the joints fit best and friction dissipates power."""
+    factors = runs.independent.total
     n = len(factors.counts)
-    signs = np.ones(n)
+    signs, turned = np.ones(n), 1 - 2 * np.eye(n)
+    cost = lambda signs: float(factors.counts @ np.log(_fitted(factors.with_signs(signs), runs.independence)[1]))
 
     def better(signs: np.ndarray) -> np.ndarray:
         """Factor by which each joint's residual decreases if only that joint's torque sign is reversed."""
-        here = _weighted(factors.with_signs(signs), base)[0]
-        there = [_weighted(factors.with_signs(np.where(np.arange(n) == j, -signs, signs)), base)[0] for j in range(n)]
-        return np.exp((here - np.array(there)) / (2 * factors.counts))
+        return np.exp((cost(signs) - np.array([cost(signs * row) for row in turned])) / factors.counts)
 
     gain = better(signs)
     for _ in range(n):
@@ -624,7 +542,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
             break
         signs[j] *= -1
         gain = better(signs)
-    power = _friction_power(chain, columns, factors, base, independence)
+    power = _friction_power(runs)
     alone = np.abs(power) > SIGNIFICANT
     coupled = gain < 1 / CLEARLY  # the sign is determined by the other joints
     votes = (np.sign(power) * signs)[alone & coupled].sum()
@@ -635,29 +553,20 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     return np.where(agreed, -1.0, 1.0)
 
 
-def _friction_power(
-    chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
-) -> np.ndarray:
-    """Power (n,) that friction dissipates in a separate fit of each joint, in standard deviations."""
-    n, terms = chain.n, columns.drive_terms
-    out = np.zeros(chain.nv)
-    for j, joint in enumerate(leading_joints(chain).tolist()):
-        mine = [10 * n + joint * len(terms) + terms.index(t) for t in ("viscous", "coulomb") if t in terms]
-        rest = [k for k in base.kept if k not in mine]
-        r = factors.r[j]
-        norms = np.linalg.norm(r[:, rest], axis=0)
-        u, s, _ = np.linalg.svd(r[:, rest] / np.where(norms > 0, norms, 1.0), full_matrices=False)
-        u = u[:, s > 1e-10 * s[0]]
-        clear = r[:, [*mine, r.shape[1] - 1]]
-        clear = clear - u @ (u.T @ clear)
+def _friction_power(runs: _Runs) -> Float[np.ndarray, " n"]:
+    """Power that friction dissipates in a separate fit of each joint, in standard deviations."""
+    factors, terms = runs.blocks.total, runs.columns.drive_terms
+    out = np.zeros(len(factors.counts))
+    for j, r in enumerate(factors.r):
+        mine = [k for k, term in zip(runs.drives(j), terms, strict=True) if term in ("viscous", "coulomb")]
+        clear = cleared(r, np.setdiff1d(runs.base.kept, mine), [*mine, -1])
         f, tau = clear[:, :-1], clear[:, -1]
-        size = np.linalg.norm(f, axis=0)
-        if not mine or size.min() <= 1e-9 * np.linalg.norm(r[:, mine]):
+        weight = np.linalg.norm(r[:, mine], axis=0)
+        if not mine or np.linalg.norm(f, axis=0).min() <= 1e-9 * np.linalg.norm(weight):
             continue
         value = np.linalg.lstsq(f, tau, rcond=None)[0]
-        variance = ((tau - f @ value) ** 2).sum() / factors.counts[j] / independence
+        variance = ((tau - f @ value) ** 2).sum() / factors.counts[j] / runs.independence
         # both columns have the sign of qd, so the dissipated power is a sum of their coefficients with positive weights
-        weight = np.linalg.norm(r[:, mine], axis=0)
         sd = np.sqrt(variance * weight @ np.linalg.pinv(f.T @ f) @ weight)
         out[j] = weight @ value / max(sd, 1e-300)
     return out
@@ -722,29 +631,39 @@ def _gravity(chain: Chain, fit: GravityFit) -> list[Finding]:
     return [Finding("gravity", (), text)]
 
 
-def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Finding]:
-    n, names = chain.nv, coordinate_names(chain)
+def _gains(runs: _Runs) -> list[Finding]:
+    """Find joints whose gain differs from that which best fits the parameters shared with the other joints."""
+    n, names, base = runs.chain.nv, coordinate_names(runs.chain), runs.base
     if n < 2:
         return []
-    with jax.enable_x64(True):
-        ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # basis of the logarithms of gains, which sum to zero
-        found = LoadedRuns.unloaded(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples]).fit(
-            np.zeros(10), np.zeros((10, 0)), ties, GAIN_SPREAD
-        )
-    covariance = found.covariance[10:, 10:]
-    variances = np.diag(covariance)
+    friction = runs.columns.of_friction(runs.chain.n)[base.kept]
+    rigid, rest = base.kept[~friction], base.kept[friction]
+    none, r = np.zeros((*runs.blocks.r.shape[:3], 1)), runs.blocks.r
+    whole = np.concatenate([r[..., rigid], np.repeat(none, 10, axis=3), r[..., rest], none, r[..., -1:]], axis=3)
+    ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # basis of the logarithms of gains, which sum to zero
+    at = slice(len(rigid), len(rigid) + 10)
+    found = solve(
+        with_rows(runs.blocks, whole), at, runs.independence, np.zeros(10), np.zeros((10, 0)), ties, GAIN_SPREAD
+    )
+    return _unlike(names, found.gains, found.covariance[10:, 10:])
+
+
+def _unlike(
+    names: Sequence[str], gains: Float[np.ndarray, " n"], covariance: Float[np.ndarray, "n n"]
+) -> list[Finding]:
+    """Find joints whose log gains differ from those of most joints to which they can be compared."""
+    variances, out = np.diag(covariance), []
     sd = np.sqrt(np.maximum(variances[:, None] + variances[None, :] - 2 * covariance, 0))  # of log gain ratios
-    ratio = found.gains[:, None] - found.gains[None, :]
-    told = (sd < TOLD) & ~np.eye(n, dtype=bool)
-    out = []
-    for j in range(n):
+    ratio = gains[:, None] - gains[None, :]
+    told = (sd < TOLD) & ~np.eye(len(gains), dtype=bool)
+    for j in range(len(gains)):
         if not told[j].any():
             continue
         middle = float(np.median(ratio[j, told[j]]))
         off = (np.abs(ratio[j]) > np.log(RATIO)) & (np.abs(ratio[j]) > SIGNIFICANT * sd[j])
         if abs(middle) > np.log(RATIO) and 2 * (off & told[j]).sum() > told[j].sum():
             joint, factor = names[j], float(np.exp(-middle))
-            others = ", ".join(names[i] for i in np.flatnonzero(told[j]))
+            others = ", ".join(names[int(i)] for i in np.flatnonzero(told[j]))
             text = (
                 f"{joint}: its torque is about {factor:.2g} times the torque that is consistent with {others}: "
                 "check its gain, gear ratio and units"
@@ -753,58 +672,76 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
     return out
 
 
-def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
-    """Find joints whose ratio of measured torque to the given model's torque differs from that of the other joints."""
-    if not np.any(np.asarray(chain.inertia)):
+def model_factors(runs: _Runs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ratio of each joint's measured torque to that of the given model's links: factor, sd of its logarithm, correlation.
+
+    The equation tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted for each joint j
+    separately. Here, Y_j pi_0 is the torque expected from the model's inertias pi_0. The factor s_j is determined by
+    gravity and by the coupling between links. Friction and rotor inertia, which model files rarely contain, do not
+    affect this factor. The standard deviation is that of a jackknife over the blocks, infinite if a factor is negative.
+    """
+    prior, at = prior_parameters(runs.chain, runs.columns), runs.blocks.r.shape[3] - 1
+
+    def slopes(r: Float[np.ndarray, "n m w"]) -> tuple[np.ndarray, np.ndarray]:
+        found = []
+        for j, rows in enumerate(r):
+            links = rows[:, : 10 * runs.chain.n] @ prior[: 10 * runs.chain.n]
+            model, tau = cleared(np.column_stack([rows, links]), runs.drives(j), [at + 1, at]).T
+            size = model @ model
+            there = size > 1e-9 * max(links @ links, 1e-300)
+            found.append(
+                (model @ tau / size, model @ tau / np.sqrt(size * (tau @ tau) or 1.0)) if there else (0.0, 0.0)
+            )
+        factor, correlation = np.array(found).T
+        return factor, correlation
+
+    blocks = runs.blocks
+    factors, correlations = slopes(blocks.total.r)
+    parts = np.stack([slopes(below(np.delete(blocks.r, k, axis=0)))[0] for k in range(len(blocks.r))])
+    positive = (factors > 0) & (parts > 0).all(axis=0) & (len(blocks.r) > 1)
+    deviations = left_out_deviations(np.log(np.where(parts > 0, parts, 1.0)))
+    return factors, np.where(positive, deviations, np.inf), correlations
+
+
+def _model_gains(runs: _Runs, named: set[str]) -> list[Finding]:
+    """Compare the joints' ratios of measured torque to the given model's torque with each other, and all with one."""
+    if not np.any(np.asarray(runs.chain.inertia)):
         return []
-    found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
-    if found.determined.sum() < 3:
+    factors, deviations, correlations = model_factors(runs)
+    determined = (correlations > LEAST_CORRELATION) & (deviations < CERTAIN)
+    if not determined.any():
         return []
-    logs = np.log(np.where(found.determined, found.factors, 1.0))
-    common = float(np.median(logs[found.determined]))
-    off = np.abs(logs - common) > np.maximum(np.log(PRIOR_RATIO), SIGNIFICANT * found.deviations)
-    out = []
-    for j in np.flatnonzero(found.determined & off):
-        joint, factor = coordinate_names(chain)[j], float(found.factors[j])
+    logs = np.log(np.where(determined, factors, 1.0))
+    common, out = float(np.median(logs[determined])), []
+    off = np.abs(logs - common) > np.maximum(np.log(PRIOR_RATIO), SIGNIFICANT * deviations)
+    for j in np.flatnonzero(determined & off) if determined.sum() > 2 else ():
+        joint = coordinate_names(runs.chain)[int(j)]
         if joint not in named:
             text = (
-                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but this ratio is "
+                f"{joint}: its torque is {factors[j]:.2g} times that of the given model's links, but this ratio is "
                 f"{np.exp(common):.2g} for the other joints: check its gain, gear ratio and units, and whether the model "
                 "includes the payload"
             )
             out.append(Finding("gain", (joint,), text))
+    if abs(common) > np.log(SCALE):
+        text = (
+            f"torques of all joints are about {np.exp(common):.3g} times those of the given model's inertials: check whether "
+            "they are currents or motor torques, whether gear ratios and units are correct, and whether the model is that of "
+            "this robot"
+        )
+        out.append(Finding("scale", (), text))
     return out
 
 
-def _scale(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters) -> list[Finding]:
-    if not np.any(np.asarray(chain.inertia)):
-        return []
-    expected = base.matrix[:, : 10 * chain.n] @ prior_parameters(chain, columns)[: 10 * chain.n]
-    rigid = base.kept < 10 * chain.n
-    noise = _weighted(factors, base)[1]
-    r = stacked(factors, 1 / noise)
-    model = r[:, base.kept[rigid]] @ expected[rigid]
-    clear = [model, r[:, -1]]
-    q = np.linalg.qr(r[:, base.kept[~rigid]])[0] if (~rigid).any() else np.zeros((len(r), 0))
-    model, tau = (x - q @ (q.T @ x) for x in clear)  # remove the components that friction and armature can explain
-    if model @ model == 0:
-        return []
-    slope, angle = float(model @ tau / (model @ model)), float(model @ tau / np.sqrt((model @ model) * (tau @ tau)))
-    if angle < 0.5 or 1 / SCALE < slope < SCALE:
-        return []
-    text = (
-        f"torques of all joints are about {slope:.3g} times those of the given model's inertials: check whether they "
-        "are currents or motor torques, whether gear ratios and units are correct, and whether the model is that of this "
-        "robot"
+def _unexcited(runs: _Runs) -> list[Finding]:
+    chain, columns, base, factors, independence = (
+        runs.chain,
+        runs.columns,
+        runs.base,
+        runs.blocks.total,
+        runs.independence,
     )
-    return [Finding("scale", (), text)]
-
-
-def _unexcited(
-    chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
-) -> list[Finding]:
-    noise = _weighted(factors, base)[1]
-    r = stacked(factors, 1 / noise)
+    r = stacked(factors, 1 / runs.noise())
     w, y = r[:, base.kept], r[:, -1]
     norms = np.linalg.norm(w, axis=0)
     out = []

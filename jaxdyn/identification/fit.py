@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..model.chain import Chain
 from .accumulate import accumulate_samples
@@ -243,13 +243,23 @@ class Fitting:
         count, listed = max(1, round(BLOCKS * share)), [(k, p) for k, p in enumerate(parts) if p is not None]
         total = sum(len(p.samples) for _, p in listed)
         advance = lambda done: self.report("accumulating the regressor", done, total)
-        runs = [(p.samples, p.tau, p.weights, p.signals) for _, p in listed]
         groups = None
         if motion is not None:
             first = BLOCKS if late else 0  # stretches that are held out have other numbers than those that are fitted
             groups = [first + motion.groups(k, p.samples.t, count, holdout, late) for k, p in listed]
-        blocks = accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups)
+        blocks = self.factors(listed, advance, count, groups)
         return dataclasses.replace(blocks, runs=np.array([k for k, _ in listed])[blocks.runs])
+
+    def factors(
+        self,
+        parts: Sequence[tuple[int, Stretch]],
+        advance: Callable[[int], None],
+        count: int,
+        groups: Sequence[Int[np.ndarray, " _"]] | None,
+    ) -> BlockFactors:
+        """QR factors of stretches with the numbers of their runs, in `count` blocks or in groups (`accumulate_samples`)."""
+        runs = [(p.samples, p.tau, p.weights, p.signals) for _, p in parts]
+        return accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups)
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
         """Estimate the parameters from factors whose last columns are those of the friction model."""
@@ -355,7 +365,8 @@ class Fitting:
             predicted, unfiltered = predict_by(filtered=True), lambda: predict_by(filtered=False)
             nearest = nearest + part.signals @ solution.free.values[self.base.size :]
         as_logged = predicted if self.setup.filters.logged_cutoff is not None else unfiltered()
-        fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
+        predicted, nearest, seen = part.with_forces(predicted), part.with_forces(nearest), part.seen
+        fit, unconstrained = (fit_quality(seen.tau, torque, s.qd) for torque in (predicted, nearest))
         logged = None if part.logged is None else (part.logged, as_logged)
         repeated = False
         if apart is not None and self.motion is not None:
@@ -363,7 +374,9 @@ class Fitting:
             shown = [(k, x.samples.t) for k, x in enumerate(fitted) if x is not None]
             repeated = self.motion.repeats_those(run, s.t, shown)
             title = f"{title} ({REPEATED})" if repeated else title
-        return Evaluation(title, s, predicted, fit, unconstrained, logged, part.run, part.rows, repeats_fitted=repeated)
+        forces = None if part.forces is None else part.with_forces
+        shown = predicted, fit, unconstrained, logged, part.run, part.rows, forces
+        return Evaluation(title, seen, *shown, repeats_fitted=repeated)
 
     def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
         """Evaluate the solution on each run: first those that were fitted, then those for validation."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ..errors import IdentificationError, ModelError
 from ..io.logs import Log, check_log
@@ -101,13 +101,6 @@ class LoadedRuns:
     scale: Float[np.ndarray, " n"]
     loads: tuple[Float[np.ndarray, "_ n"], ...]
 
-    @classmethod
-    def unloaded(cls, chain: Chain, samples: Sequence[Samples]) -> "LoadedRuns":
-        """Runs without any payload, with viscous, Coulomb and constant friction, for the ratios of gains."""
-        usual = usual_friction(chain)
-        friction = dataclasses.replace(usual, terms=usual.terms[:-1])
-        return loaded_runs(chain, samples, (), chain.link_names[-1], friction, False, None)[0]
-
     @property
     def independence(self) -> float:
         """Smallest fraction of effectively independent samples among the runs."""
@@ -138,19 +131,18 @@ class LoadedRuns:
         beside = [r[..., :p] @ self.arm, r[..., body] @ self.to_link * self.loaded[of_run]]
         runs = range(len(self.runs)) if self.by_run else [of_run]
         beside += [r[..., p:-2] * (of_run == run) for run in runs]
-        return _replaced(found_blocks, np.concatenate([*beside, r[..., -2:]], axis=3))
+        return with_rows(found_blocks, np.concatenate([*beside, r[..., -2:]], axis=3))
 
     def fit(
         self,
         known: Float[np.ndarray, "10"],
         free: Float[np.ndarray, "10 z"],
         ties: Float[np.ndarray, "n k"],
-        spread: float = GAIN_SPREAD,
     ) -> "LoadedFit":
         """Fit all runs together, in repeated passes until the load in the friction terms has converged."""
         found = None
         for _ in range(PASSES if self.friction.needs_load else 1):
-            before, found = found, self.solve(self.accumulated(found), known, free, ties, spread)
+            before, found = found, solve(self.accumulated(found), self.payload, self.independence, known, free, ties)
             if before is not None:
                 moved = np.abs(found.noise - before.noise).max() / max(found.noise.max(), 1e-300)
                 scale = np.abs(found.gains - before.gains).max()
@@ -159,79 +151,19 @@ class LoadedRuns:
         assert found is not None
         return found
 
-    def solve(
-        self,
-        blocks: BlockFactors,
-        known: Float[np.ndarray, "10"],
-        free: Float[np.ndarray, "10 z"],
-        ties: Float[np.ndarray, "n k"],
-        spread: float = GAIN_SPREAD,
-    ) -> "LoadedFit":
-        """Solve the regression by weighted least squares, with Gauss-Newton steps if gains are unknown.
-
-        Args:
-            blocks: factors from `accumulated`.
-            known: known part of the payload's parameters, p = known + free @ z.
-            free: directions of the unknown part, with unknowns z.
-            ties: map from k unknowns to the logarithms of the gains; k = 0 if the gains are known.
-            spread: prior standard deviation of a log gain, which keeps those that the runs do not determine.
-
-        Raises:
-            IdentificationError: there are too few samples.
-        """
-        (n, k), at, turn = ties.shape, self.payload, 0
-        gains, body, z = np.zeros(n), np.zeros(at.stop), slice(at.start, at.start + free.shape[1])
-        while True:
-            rigid = np.exp(-gains)[:, None, None] * blocks.r[..., : at.stop]
-            moving = -(rigid @ body)[..., None] * ties[:, None, :]  # derivative with respect to the unknown log gains
-            tau = blocks.r[..., -1] - blocks.r[..., -2] - rigid[..., at] @ known - (rigid @ body) * gains[:, None]
-            beside = blocks.r[..., at.stop : -2], moving, tau[..., None]
-            rows = np.concatenate([rigid[..., : at.start], rigid[..., at] @ free, *beside], axis=3)
-            prior = np.zeros((n, rows.shape[3]))
-            prior[:, -1 - k : -1] = ties / spread
-            values, covariance, determined, estimate = _independent(
-                _replaced(blocks, rows), self.independence, prior if k and turn else None
-            )
-            body = np.concatenate([values[: at.start], known + free @ values[z]])
-            change = (
-                ties @ values[len(values) - k :] - gains if turn else np.zeros(n)
-            )  # at first, there is no torque to scale
-            gains, turn = gains + np.clip(change, -0.5, 0.5), turn + 1
-            if not k or (turn > 2 and np.abs(change).max() < 1e-6) or turn == ROUNDS:
-                break
-        outer = np.zeros((10 + n, len(values)))
-        outer[:10, z], outer[10:, len(values) - k :] = free, ties
-        return LoadedFit(
-            values=np.concatenate([body, values[z.stop : len(values) - k], [1.0]]),
-            payload=body[at],
-            gains=gains,
-            covariance=outer @ covariance @ outer.T,
-            determined=~((np.abs(outer) > 0) @ ~determined),
-            noise=estimate.noise,
-            estimate=estimate,
-            blocks=blocks,
-        )
-
     def held_out(self, found: "LoadedFit") -> Float[np.ndarray, " n"] | None:
         """RMS errors of the torques in the last 30 % of the loaded runs, predicted by a fit to the rest; None if impossible.
 
         If the runs repeat a motion, the last 30 % of the motion is held out from all of them.
         """
         blocks = found.blocks
-        own = blocks.runs if blocks.groups is None else np.zeros_like(blocks.runs)
-        order = (
-            blocks.order_of_groups
-            if blocks.groups is not None
-            else np.array([(own[:k] == own[k]).sum() for k in range(len(own))])
-        )
-        many = np.array([order[own == k].max() + 1 for k in own])
-        late = order >= np.round((1 - HOLDOUT) * many)
+        late = late_part(blocks)
         chosen = late & self.loaded[blocks.runs]
         if late.all() or not chosen.any():
             return None
         try:
             n = blocks.r.shape[1]
-            early = self.solve(blocks.of(~late), np.zeros(10), np.eye(10), np.zeros((n, 0)))
+            early = solve(blocks.of(~late), self.payload, self.independence, np.zeros(10), np.eye(10), np.zeros((n, 0)))
         except IdentificationError:
             return None
         return blocks.of(chosen).total.joint_rms(np.arange(len(early.values)), early.values)
@@ -262,11 +194,8 @@ class LoadedRuns:
         floor = 1e-4 * np.sqrt((whole.r[:, :, -1] ** 2).sum(1) / np.maximum(whole.counts, 1))
         r = stacked(whole, np.sqrt(self.independence) / np.maximum(found.run_noise, np.maximum(floor, 1e-300)))
         r[:, -1] -= r[:, -2]
-        others = r[:, [*range(at.start), *range(at.stop, r.shape[1] - 2)]]
-        u, s, _ = np.linalg.svd(others / np.maximum(np.linalg.norm(others, axis=0), 1e-300), full_matrices=False)
-        u = u[:, s > TOLERANCE * s[0]]
-        rows = r[:, [*range(at.start, at.stop), -1]]
-        rows = triangle_of(rows - u @ (u.T @ rows))
+        others = [*range(at.start), *range(at.stop, r.shape[1] - 2)]
+        rows = triangle_of(cleared(r, others, [*range(at.start, at.stop), -1]))
         mass = max(abs(float(found.payload[0])), 1e-3)
         sphere = inertial_parameters_from_com(jnp.asarray(mass), jnp.zeros(3), 0.4 * mass * 0.1**2 * jnp.eye(3))
         problem = ConsistentProblem(
@@ -280,7 +209,7 @@ class LoadedRuns:
             constraints=no_constraints(10),
             weight=PRIOR_WEIGHT,
         )
-        return consistent_least_squares(problem, _all_of(10)).parameters
+        return consistent_least_squares(problem, all_of(10)).parameters
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -318,6 +247,63 @@ class LoadedFit:
         """RMS torque of all rows [N m or N]."""
         whole = self.blocks.total
         return float(np.sqrt((whole.r[:, :, -1] ** 2).sum() / max(whole.counts.sum(), 1)))
+
+
+def solve(
+    blocks: BlockFactors,
+    at: slice,
+    independence: float,
+    known: Float[np.ndarray, "10"],
+    free: Float[np.ndarray, "10 z"],
+    ties: Float[np.ndarray, "n k"],
+    spread: float = GAIN_SPREAD,
+) -> "LoadedFit":
+    """Solve the regression by weighted least squares, with Gauss-Newton steps if gains are unknown.
+
+    Args:
+        blocks: factors of [arm, payload, friction, known torque, torque], as from `LoadedRuns.accumulated`.
+        at: place of the payload among the columns.
+        independence: fraction of the samples that count as independent.
+        known: known part of the payload's parameters, p = known + free @ z.
+        free: directions of the unknown part, with unknowns z.
+        ties: map from k unknowns to the logarithms of the gains; k = 0 if the gains are known.
+        spread: prior standard deviation of a log gain, which keeps those that the runs do not determine.
+
+    Raises:
+        IdentificationError: there are too few samples.
+    """
+    (n, k), turn = ties.shape, 0
+    gains, body, z = np.zeros(n), np.zeros(at.stop), slice(at.start, at.start + free.shape[1])
+    while True:
+        rigid = np.exp(-gains)[:, None, None] * blocks.r[..., : at.stop]
+        moving = -(rigid @ body)[..., None] * ties[:, None, :]  # derivative with respect to the unknown log gains
+        tau = blocks.r[..., -1] - blocks.r[..., -2] - rigid[..., at] @ known - (rigid @ body) * gains[:, None]
+        beside = blocks.r[..., at.stop : -2], moving, tau[..., None]
+        rows = np.concatenate([rigid[..., : at.start], rigid[..., at] @ free, *beside], axis=3)
+        prior = np.zeros((n, rows.shape[3]))
+        prior[:, -1 - k : -1] = ties / spread
+        values, covariance, determined, estimate = _independent(
+            with_rows(blocks, rows), independence, prior if k and turn else None
+        )
+        body = np.concatenate([values[: at.start], known + free @ values[z]])
+        change = (
+            ties @ values[len(values) - k :] - gains if turn else np.zeros(n)
+        )  # at first, there is no torque to scale
+        gains, turn = gains + np.clip(change, -0.5, 0.5), turn + 1
+        if not k or (turn > 2 and np.abs(change).max() < 1e-6) or turn == ROUNDS:
+            break
+    outer = np.zeros((10 + n, len(values)))
+    outer[:10, z], outer[10:, len(values) - k :] = free, ties
+    return LoadedFit(
+        values=np.concatenate([body, values[z.stop : len(values) - k], [1.0]]),
+        payload=body[at],
+        gains=gains,
+        covariance=outer @ covariance @ outer.T,
+        determined=~((np.abs(outer) > 0) @ ~determined),
+        noise=estimate.noise,
+        estimate=estimate,
+        blocks=blocks,
+    )
 
 
 def loaded_runs(
@@ -405,34 +391,52 @@ def _with_load(friction: FrictionModel, n: int) -> FrictionModel:
     return dataclasses.replace(friction, terms=(*friction.terms, *terms))
 
 
+def late_part(blocks: BlockFactors) -> Bool[np.ndarray, " k"]:
+    """Mask of the blocks to hold out: the last 30 % of each run, or of the motion if the runs repeat it."""
+    own = blocks.runs if blocks.groups is None else np.zeros_like(blocks.runs)
+    order = np.array([(own[:k] == own[k]).sum() for k in range(len(own))])
+    order = order if blocks.groups is None else blocks.order_of_groups
+    return order >= np.round((1 - HOLDOUT) * np.array([order[own == k].max() + 1 for k in own]))
+
+
+def independent_columns(r: Float[np.ndarray, "m w"]) -> tuple[Float[np.ndarray, "w r"], Bool[np.ndarray, " w"]]:
+    """Basis of the columns' combinations that the rows r determine, and the mask of the columns determined by themselves."""
+    norms = np.linalg.norm(r, axis=0)
+    norms[norms == 0] = 1.0
+    _, s, vt = np.linalg.svd(r / norms, full_matrices=len(r) < r.shape[1])
+    alive = np.arange(len(vt)) < (s > TOLERANCE * s[0]).sum()
+    return vt[alive].T / norms[:, None], np.abs(vt[~alive]).max(axis=0, initial=0) < 1e-4
+
+
+def cleared(
+    rows: Float[np.ndarray, "m w"], of: Int[np.ndarray, " j"] | list[int], rest: list[int]
+) -> Float[np.ndarray, "m k"]:
+    """Some columns of the rows, without what other columns, of any rank, can explain."""
+    others = rows[:, of]
+    u, s, _ = np.linalg.svd(others / np.maximum(np.linalg.norm(others, axis=0), 1e-300), full_matrices=False)
+    u = u[:, s > TOLERANCE * s.max(initial=0)]
+    found = rows[:, rest]
+    return found - u @ (u.T @ found)
+
+
 def _independent(
     blocks: BlockFactors, independence: float, prior: Float[np.ndarray, "k w"] | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Estimate]:
     """Values, covariance and mask of determined unknowns of factors with columns of any rank, and the estimate."""
     r = stacked(blocks.total)
-    r = (r if prior is None else np.concatenate([r, prior]))[:, :-1]
-    norms = np.linalg.norm(r, axis=0)
-    norms[norms == 0] = 1.0
-    _, s, vt = np.linalg.svd(r / norms, full_matrices=len(r) < r.shape[1])
-    alive = np.arange(len(vt)) < (s > TOLERANCE * s[0]).sum()
-    back = vt[alive].T / norms[:, None]
+    back, determined = independent_columns((r if prior is None else np.concatenate([r, prior]))[:, :-1])
     reduce = lambda rows: np.concatenate([rows[..., :-1] @ back, rows[..., -1:]], axis=-1)
-    estimate = weighted_least_squares(
-        _replaced(blocks, reduce(blocks.r)),
-        _all_of(int(alive.sum())),
-        independence,
-        known=None if prior is None else reduce(prior),
-    )
-    determined = np.abs(vt[~alive]).max(axis=0, initial=0) < 1e-4
+    whole, known = with_rows(blocks, reduce(blocks.r)), None if prior is None else reduce(prior)
+    estimate = weighted_least_squares(whole, all_of(back.shape[1]), independence, known=known)
     return back @ estimate.values, back @ estimate.covariance @ back.T, determined, estimate
 
 
-def _replaced(blocks: BlockFactors, rows: Float[np.ndarray, "k n m w"]) -> BlockFactors:
+def with_rows(blocks: BlockFactors, rows: Float[np.ndarray, "k n m w"]) -> BlockFactors:
     """The blocks with other columns, brought to triangular form."""
     return dataclasses.replace(blocks, r=np.stack([triangles_of(block) for block in rows]))
 
 
-def _all_of(size: int) -> BaseParameters:
+def all_of(size: int) -> BaseParameters:
     """A basis that contains every column."""
     names = tuple(f"x{k + 1}" for k in range(size))
     return BaseParameters(np.arange(size), np.eye(size), names, (), (), names)

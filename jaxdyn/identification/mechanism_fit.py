@@ -4,21 +4,21 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log
 from ..model.chain import Chain, driven_joints, leading_joints
-from .accumulate import accumulate_samples
 from .base import BaseParameters, base_parameters, given_samples_torque
 from .columns import Columns, all_columns
 from .consistency import Consistency
-from .factors import BLOCKS, equal_blocks
+from .factors import BlockFactors, equal_blocks
 from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
+from .friction_fit import FrictionFit
 from .knowledge import Knowledge, Known
 from .mechanisms import (
     MechanismLog,
@@ -30,11 +30,11 @@ from .mechanisms import (
     remaining_parameters,
     unknown_forces,
 )
-from .prediction import fit_quality, predict_samples
-from .preprocessing import REPEATED, Filters, Motion, Samples, left_out_deviations, preprocess, repeated_motion, split
-from .result import Evaluation, Identification
+from .prediction import predict_samples
+from .preprocessing import Filters, Samples, left_out_deviations, preprocess, repeated_motion
+from .result import Identification
 from .selection import Setup
-from .stretches import full_run
+from .stretches import Stretch, full_run
 from .terms import Terms
 
 ELASTIC_BLOCKS = 16  # jackknife blocks for the standard deviations
@@ -213,35 +213,16 @@ def identify_mechanism(
     weighed = consistent is not None and consistent.mass is not None
     consistent = None if consistent is None else consistent.of(columns.names(chain.n))
     with jax.enable_x64(True):
-        fit = _begin(chain, columns, consistent, first, report, knowledge)
-        held = []
-        partial = None
-        if share is not None:
-            halves = [_split(run, 1 - share) for run in first]
-            partial = fit.solved([a for a, _ in halves], report)
-            named = f"held out: last {100 * share:g} % of "
-            held = [fit.evaluated(named + b.samples.source, b, partial) for _, b in halves]
-            motion = repeated_motion([run.samples for run in first])
-            held = [_marked(x, motion, k, [a.samples for a, _ in halves]) for k, x in enumerate(held)]
-        solution = fit.solved(first, report)
+        fitting = _begin(chain, columns, consistent, runs, len(fitted), report, knowledge)
+        held, partial, solution = fitting.identified(share, [x.source for x in fitted])
         titles = [*(f"fitted: {x.source}" for x in fitted), *(f"validation: {x.source}" for x in unseen)]
-        seen = [fit.evaluated(title, run, solution) for title, run in zip(titles, runs, strict=True)]
+        seen = fitting.seen(titles, solution)
         notes = [f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes]
-        motion = repeated_motion([run.samples for run in runs]) if unseen else None
-        known = [run.samples for run in first]
-        checked = [_marked(x, motion, k, known) for k, x in enumerate(seen) if k >= len(fitted)]
-        validation = [*held, *checked]
-        result = fit.fitting.identification(solution, seen[: len(fitted)], validation, without=partial, notes=notes)
+        validation = [*held, *seen[len(fitted) :]]
+        result = fitting.identification(solution, seen[: len(fitted)], validation, without=partial, notes=notes)
     if result.has_free_base and result.total_mass.deviation is None and not weighed:
         result = dataclasses.replace(result, notes=(_undetermined(result, first), *result.notes))
     return result
-
-
-def _marked(evaluation: Evaluation, motion: Motion | None, run: int, fitted: Sequence[Samples]) -> Evaluation:
-    """The evaluation of a run, marked if most of its motion repeats that of the fitted samples."""
-    if motion is None or not motion.repeats_those(run, evaluation.samples.t, [(k, s.t) for k, s in enumerate(fitted)]):
-        return evaluation
-    return dataclasses.replace(evaluation, title=f"{evaluation.title} ({REPEATED})", repeats_fitted=True)
 
 
 def _undetermined(result: Identification, runs: Sequence[MechanismSamples]) -> str:
@@ -270,90 +251,88 @@ def _prepared(
     return runs
 
 
-def _split(run: MechanismSamples, share: float) -> tuple[MechanismSamples, MechanismSamples]:
-    first, last = split(run.samples, share)
-    return dataclasses.replace(run, samples=first), dataclasses.replace(run, samples=last)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Fit:
-    """The fit of `identify` for the rows of a mechanism; `projected` is True if unmeasured forces are eliminated."""
+class MechanismFitting(Fitting):
+    """The regression of a mechanism: only measured rows are fitted, and unmeasured forces are eliminated.
 
-    fitting: Fitting
-    projected: bool
+    Attributes:
+        mechanisms: all runs, as those of `Fitting`.
+        row_noise: (nv,) noise of the rows from which unmeasured forces are eliminated [N m or N]; None if all forces were
+            measured.
+    """
 
-    def solved(self, runs: Sequence[MechanismSamples], report: Progress) -> Solution:
-        """Solution of the fit to the given runs."""
-        fitting = self.fitting
-        given = [_given(fitting, run) for run in runs]
-        motion = repeated_motion([run.samples for run in runs])
-        groups = motion and [motion.groups(k, run.samples.t, BLOCKS) for k, run in enumerate(runs)]
-        total = sum(len(run) for run in runs)
-        advance = lambda done: report("accumulating the regressor", done, total)
-        if not self.projected:
-            data = [
-                (run.samples, run.samples.tau - known, _weights(run), None)
-                for run, known in zip(runs, given, strict=True)
-            ]
-            blocks = accumulate_samples(fitting.columns, fitting.model, data, advance, BLOCKS, groups=groups)
-            return fitting.solved(blocks, None)
+    mechanisms: tuple[MechanismSamples, ...] = ()
+    row_noise: Float[np.ndarray, " nv"] | None = None
+
+    def as_stretches(self, friction: FrictionFit | None) -> list[Stretch]:
+        """All runs as stretches, with their measured rows and the unmeasured forces."""
+        out = []
+        for run in self.mechanisms:
+            s = run.samples
+            weights = np.broadcast_to(run.measured.astype(float), s.tau.shape)
+            given = given_samples_torque(self.model, self.columns, s) * run.measured
+            forces = (
+                None if self.row_noise is None else functools.partial(_with_forces, self.chain, run, self.row_noise)
+            )
+            out.append(Stretch(s, given, weights, measured=run.measured, forces=forces))
+        return out
+
+    def factors(
+        self,
+        parts: Sequence[tuple[int, Stretch]],
+        advance: Callable[[int], None],
+        count: int,
+        groups: Sequence[Int[np.ndarray, " _"]] | None,
+    ) -> BlockFactors:
+        """As in `Fitting`; with unmeasured forces, the factors of the rows that are free of them, as those of one joint."""
+        if self.row_noise is None:
+            return super().factors(parts, advance, count, groups)
+        runs = [dataclasses.replace(self.mechanisms[k], samples=part.samples) for k, part in parts]
+        given = [part.given for _, part in parts]
+        return projected_blocks(self.columns, self.chain, runs, given, self.row_noise, count, advance, groups)
+
+    def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
+        """As in `Fitting`, with the noise of all rows."""
+        found = super().solved(blocks, friction)
+        if self.row_noise is None:
+            return found
+        noise = self.row_noise * found.estimate.noise[0]
+        return dataclasses.replace(
+            found, estimate=dataclasses.replace(found.estimate, noise=noise, joint_residuals=self.row_noise)
+        )
+
+    def with_row_noise(self) -> "MechanismFitting":
+        """A copy with the noise of the rows, from repeated fits without physical consistency to all fitted runs."""
+        runs = self.mechanisms[: self.fitted]
         tau = np.concatenate([run.samples.tau for run in runs])
         noise = np.maximum(np.sqrt((tau**2).mean(axis=0)), 1e-3 * np.abs(tau).max())
-        least, plain = LEAST_NOISE * noise, dataclasses.replace(fitting, consistent=None)
+        least = LEAST_NOISE * noise
         for _ in range(ROUNDS - 1):
-            blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance, groups)
-            values = plain.solved(blocks, None).parameters
-            noise = np.maximum(self._noise(runs, values, noise), least)
-        blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance, groups)
-        solution = fitting.solved(blocks, None)
-        estimate = dataclasses.replace(
-            solution.estimate, noise=noise * solution.estimate.noise[0], joint_residuals=noise
-        )
-        return dataclasses.replace(solution, estimate=estimate)
-
-    def _noise(
-        self, runs: Sequence[MechanismSamples], parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
-    ) -> Float[np.ndarray, " nv"]:
-        """Standard deviation of the errors in each row, corrected for the share absorbed by the unmeasured forces."""
-        squares, left = np.zeros_like(noise), np.zeros_like(noise)
-        for run in runs:
-            squares += ((run.samples.tau - self.predicted(run, parameters, noise)) ** 2).sum(axis=0)
-            left += ((left_over(unknown_forces(self.fitting.chain, run), noise) * noise) ** 2).sum(axis=(0, 1))
-        return np.sqrt(squares / np.maximum(left, 1e-9))
-
-    def predicted(
-        self, run: MechanismSamples, parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
-    ) -> Float[np.ndarray, "N nv"]:
-        """Generalised forces predicted with the given parameters, including the effect of unmeasured forces."""
-        fitting, s = self.fitting, run.samples
-        torque = predict_samples(fitting.columns, fitting.model, parameters, s) + _given(fitting, run)
-        return self._with_forces(run, noise, torque) if self.projected else torque
-
-    def _with_forces(
-        self, run: MechanismSamples, noise: Float[np.ndarray, " nv"], torque: Float[np.ndarray, "N nv"]
-    ) -> Float[np.ndarray, "N nv"]:
-        """Predicted torques plus the effect of the best-fitting unmeasured forces."""
-        s, through = run.samples, left_over(unknown_forces(self.fitting.chain, run), noise)
-        error = np.einsum("tmj,tj->tm", through, s.tau - torque)
-        return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
-
-    def evaluated(self, title: str, run: MechanismSamples, solution: Solution) -> Evaluation:
-        """Evaluate a solution on the measured rows; the torques of unmeasured rows are NaN."""
-        s, noise = run.samples, solution.estimate.noise
-        noise = noise if self.projected else np.ones(self.fitting.chain.nv)
-        found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))
-        seen = dataclasses.replace(s, tau=np.where(run.measured, s.tau, np.nan))
-        fits = [fit_quality(seen.tau, x, s.qd) for x in (found, nearest)]
-        forces = functools.partial(self._with_forces, run, noise) if self.projected else None
-        return Evaluation(title, seen, found, fits[0], fits[1], with_forces=forces)
+            fit = dataclasses.replace(self, consistent=None, row_noise=noise)
+            parts = fit.as_stretches(None)[: self.fitted]
+            values = Fitting.solved(fit, fit.accumulated(parts), None).parameters
+            squares, left = np.zeros_like(noise), np.zeros_like(noise)
+            for run, part in zip(runs, parts, strict=True):
+                torque = predict_samples(self.columns, self.model, values, run.samples) + part.given
+                squares += ((run.samples.tau - part.with_forces(torque)) ** 2).sum(axis=0)
+                left += ((left_over(unknown_forces(self.chain, run), noise) * noise) ** 2).sum(axis=(0, 1))
+            noise = np.maximum(
+                np.sqrt(squares / np.maximum(left, 1e-9)), least
+            )  # without the share that forces absorbed
+        return dataclasses.replace(self, row_noise=noise)
 
 
-def _weights(run: MechanismSamples) -> np.ndarray:
-    return np.broadcast_to(run.measured.astype(float), run.samples.tau.shape)
-
-
-def _given(fitting: Fitting, run: MechanismSamples) -> np.ndarray:
-    return given_samples_torque(fitting.model, fitting.columns, run.samples) * run.measured
+def _with_forces(
+    chain: Chain,
+    run: MechanismSamples,
+    noise: Float[np.ndarray, " nv"],
+    samples: Samples,
+    torque: Float[np.ndarray, "N nv"],
+) -> Float[np.ndarray, "N nv"]:
+    """Predicted torques plus the effect of the unmeasured forces of the run that fit its samples best."""
+    through = left_over(unknown_forces(chain, dataclasses.replace(run, samples=samples)), noise)
+    error = np.einsum("tmj,tj->tm", through, samples.tau - torque)
+    return samples.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
 
 
 def _begin(
@@ -361,17 +340,23 @@ def _begin(
     columns: Columns,
     consistent: Consistency | None,
     runs: Sequence[MechanismSamples],
+    fitted: int,
     report: Progress,
     knowledge: Knowledge | None,
-) -> _Fit:
+) -> MechanismFitting:
     """Create the regression, with its base parameters and its prior."""
-    projected = any(run.is_held for run in runs)
-    rows = np.any([run.measured for run in runs], axis=0).astype(float)
+    first = runs[:fitted]
+    projected = any(run.is_held for run in first)
+    rows = np.any([run.measured for run in first], axis=0).astype(float)
 
     def choose_base(known: Known | None) -> BaseParameters:
         base = base_parameters(chain, columns, rows=rows, knowledge=knowledge)
-        return remaining_parameters(chain, columns, runs, base, known) if projected else base
+        return remaining_parameters(chain, columns, first, base, known) if projected else base
 
     whole = [full_run(run.samples, 1) for run in runs]
+    motion = repeated_motion([run.samples for run in runs])
     setup = Setup(chain, columns, None, Filters(), None, Terms(columns.drive_terms, extra=columns.extra, choose=()))
-    return _Fit(begin(setup, consistent, whole, len(runs), report, knowledge, choose_base), projected)
+    begun = begin(setup, consistent, whole, fitted, report, knowledge, choose_base, motion)
+    fields = {field.name: getattr(begun, field.name) for field in dataclasses.fields(begun)}
+    found = MechanismFitting(**fields, mechanisms=tuple(runs))
+    return found.with_row_noise() if projected else found

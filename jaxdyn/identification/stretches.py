@@ -42,6 +42,9 @@ class Stretch:
         logged: raw torques, without filtering; None if unknown.
         run: the run at the log's rate, which a friction model needs; otherwise None.
         rows: indices of the samples in `run`; None if there is no friction model.
+        measured: mask of the rows of the equations of motion with a measured torque; None if all have one.
+        forces: function of samples and predicted torques that adds the effect of the best-fitting unmeasured forces; None
+            if all forces were measured.
     """
 
     samples: Samples
@@ -51,6 +54,19 @@ class Stretch:
     logged: Float[np.ndarray, "N n"] | None = None
     run: Samples | None = None
     rows: Int[np.ndarray, " N"] | None = None
+    measured: Bool[np.ndarray, " n"] | None = None
+    forces: Callable[[Samples, np.ndarray], np.ndarray] | None = None
+
+    @property
+    def seen(self) -> Samples:
+        """The samples; torques that were not measured are NaN."""
+        if self.measured is None:
+            return self.samples
+        return dataclasses.replace(self.samples, tau=np.where(self.measured, self.samples.tau, np.nan))
+
+    def with_forces(self, torque: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
+        """Predicted torques, including the best-fitting unmeasured forces if there are any [N m or N]."""
+        return torque if self.forces is None else self.forces(self.samples, torque)
 
     @property
     def tau(self) -> Float[np.ndarray, "N n"]:
@@ -80,7 +96,7 @@ class Stretch:
         """The stretch of the given samples, which are a part of the samples of this one."""
         of = lambda x: None if x is None else x[part]
         rest = self.given[part], self.weights[part], of(self.signals), of(self.logged), self.run, of(self.rows)
-        return Stretch(samples, *rest)
+        return Stretch(samples, *rest, self.measured, self.forces)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -135,7 +135,7 @@ NOT_OF_ARRAYS = {
         "Knowledge "
         "Merit ModelComparison Motion MotionLimits NoiseLevel ObserverState "
         "Payload PfaffianConstraint "
-        "PolicySettings PriorScales "
+        "PolicySettings "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState Resimulation "
         "Samples Scene Solution SourceFunction SplitHalf Springs Status TaskStatus "
         "TaskTorque TermChoice Terms Topology TorqueModel TotalMass Trajectory "

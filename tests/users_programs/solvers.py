@@ -171,7 +171,6 @@ def log_cases() -> dict[str, Case]:
         "row_errors": lambda *_: jaxdyn.identification.row_errors(fitted()[0], 1e-4, 0.02),
         "resimulate": lambda arm, motion, log, samples: jaxdyn.identification.resimulate(arm, samples).rms,
         "model_torque": lambda arm, motion, log, samples: jaxdyn.identification.model_torque(arm, samples),
-        "prior_scales": lambda arm, motion, log, samples: jaxdyn.identification.prior_scales(arm, [samples]).factors,
         "compare_models": lambda arm, motion, log, _: [
             fit.rms for fit in jaxdyn.identification.compare_models(arm, arm, log).fits
         ],
