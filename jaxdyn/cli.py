@@ -35,7 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "numpy" not in sys.modules:  # for small matrices, more threads only double the CPU time
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before parsing, which can import NumPy
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options, others = parser.parse_known_args(arguments)
+    if others:
+        identify_keys = KEYS if options.command == "identify" else ()
+        keys = [key for x in others if (key := x.lstrip("-").partition("=")[0].replace("-", "_")) in identify_keys]
+        hint = (
+            f"; {', '.join(keys)} can be set in a settings file (--settings)"
+            if keys and options.command == "identify"
+            else ""
+        )
+        parser.error(f"unrecognized arguments: {' '.join(others)}{hint}")
     if options.command is None:
         parser.print_help()
         return OK

@@ -427,7 +427,8 @@ def test_options_that_do_not_fit_the_files_are_refused(options, pattern, files, 
         (["--log", "x", "--lock", "grip=far"], "argument --lock: 'far' is not a finite number"),
         (["--log", "x", "--delay", "nan"], "argument --delay: 'nan' is not a finite number"),
         (["--log", "x", "--mass", "-8"], "argument --mass: '-8' is not positive"),
-        (["--log", "x", "--logs", "y"], "unrecognized arguments: --logs y"),
+        (["--log", "x", "--logs", "y"], "unrecognized arguments: --logs y\n"),
+        (["--log", "x", "--dead-zone=1"], "--dead-zone=1; dead_zone can be set in a settings file (--settings)"),
     ],
 )
 def test_wrong_usage_is_told_from_bad_input(options, message, tmp_path, capsys, monkeypatch):

@@ -74,10 +74,6 @@ def add_gravity(option: Callable[..., Any]) -> None:
     option("--gravity", nargs=3, type=finite, metavar=("X", "Y", "Z"), help=about)
 
 
-def add_coulomb_velocity(option: Callable[..., Any], about: str) -> None:
-    option("--coulomb-velocity", type=positive, metavar="V", help=f"width of the smooth sign function in {about}")
-
-
 def add_filters(option: Callable[..., Any]) -> None:
     """Add the options of commands that filter logs."""
     about = "low-pass cutoff for positions and torques (default: chosen from the data)"

@@ -32,7 +32,6 @@ def add(commands: Any) -> None:
     lock = "fix a joint of a URDF at a value, in every model that has this joint"
     arguments.add_chain(option, lock, "use the serial chain of a URDF")
     arguments.add_gravity(option)
-    arguments.add_coulomb_velocity(option, "both models' Coulomb friction [rad/s]")
     arguments.add_filters(option)
     option("--quiet", action="store_true", help="hide the progress bar and the table")
 

@@ -112,10 +112,13 @@ def run(options: argparse.Namespace) -> int:
     from ..identification.columns import Columns
     from ..identification.excitation import draw_trajectory, sample_trajectory, write_trajectory
     from ..identification.excitation_design import ExcitationSearch, compare_with_log, optimal_excitation, summary
+    from ..io.files import check_output_folder
     from ..io.logs import check_log
 
     written = list(filter(None, (options.out, options.picture)))
-    _make_folders(written)
+    for folder, name in (os.path.split(os.path.abspath(path)) for path in written):
+        check_output_folder(folder, (name,))  # before the long computation
+        os.makedirs(folder, exist_ok=True)
     chain, limits, family = _problem(options)
     log = next(read_logs(options, compared_logs, chain, options.model), None)
     log = None if log is None else check_log(log, chain, allow_still=True)
@@ -149,16 +152,6 @@ def run(options: argparse.Namespace) -> int:
         print("written:", ", ".join(written))
     stopped = any(note.startswith("interrupted") for note in design.notes)
     return arguments.INTERRUPTED if stopped else arguments.OK
-
-
-def _make_folders(paths: list[str]) -> None:
-    """Create the folders of the output files; if this fails, raise an error before the long computation."""
-    from ..io.files import check_output_folder
-
-    for path in paths:
-        folder, name = os.path.split(os.path.abspath(path))
-        check_output_folder(folder, (name,))
-        os.makedirs(folder, exist_ok=True)
 
 
 def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "FourierSeries"]:

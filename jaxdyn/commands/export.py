@@ -29,7 +29,6 @@ def add(commands) -> None:
     option("model", metavar="MODEL", help="the model: model.eqx, URDF or MJCF")
     about = "write FILE.c, FILE.h and FILE.py; the file name is the prefix of the C functions (default: %(default)s)"
     option("--out", metavar="FILE", default="predictor", help=about)
-    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: the model's)")
     arguments.add_chain(option)
     arguments.add_gravity(option)
     option("--quiet", action="store_true", help="print nothing")

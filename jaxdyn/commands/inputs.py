@@ -45,7 +45,7 @@ def load_possible(path: str, **given: Any) -> "Chain":
 
 
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
-    """Read a model from a URDF, MJCF or model.eqx file, with `add_chain`, `add_gravity` and `add_coulomb_velocity`.
+    """Read a model from a URDF, MJCF or model.eqx file, with `add_chain` and `add_gravity`.
 
     A --lock option is ignored for a URDF that lacks the joint, because the option may be meant for another model.
     Friction is taken from the file, and so is gravity if the file contains it and --gravity is not given.
@@ -65,8 +65,7 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
         )
     else:
         model = TorqueModel(load(path, gravity=options.gravity, allow_nonphysical=allow_nonphysical))
-    velocity = getattr(options, "coulomb_velocity", None)
-    return dataclasses.replace(model, chain=with_coulomb_velocity(model.chain, velocity))
+    return model
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:

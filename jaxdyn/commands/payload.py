@@ -12,7 +12,6 @@ from .progress import Progress
 if TYPE_CHECKING:
     from ..identification import DriveGains, TorqueModel
     from ..io import Log
-    from ..model import Chain
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 
@@ -80,7 +79,9 @@ def run(options: argparse.Namespace) -> int:
     known = read_gains(options.calibrated) if options.calibrated else None
     arm = _arm(options)
     with Progress(options.quiet) as progress:
-        unloaded, loaded = _logs(options, arm.chain, progress)
+        with progress.stage("reading logs"):
+            logs = list(read_logs(options, [*options.unloaded, *options.loaded], arm.chain, options.model))
+        unloaded, loaded = logs[: len(options.unloaded)], logs[len(options.unloaded) :]
         with progress.stage("fitting"):
             text, lines = _fitted(options, arm, unloaded, loaded, known)
         if options.out:
@@ -123,16 +124,6 @@ def _check(options: argparse.Namespace) -> None:
     if options.mass is not None and options.calibrated:
         raise WrongUsage("--mass calibrates gains and --calibrated uses them; pass only one of the two")
     check_logs(options, len(options.unloaded) + len(options.loaded))
-
-
-def _logs(options: argparse.Namespace, chain: "Chain", progress: Progress) -> tuple[list["Log"], list["Log"]]:
-    """The unloaded and the loaded logs."""
-    paths, logs = [*options.unloaded, *options.loaded], []
-    progress("reading logs", 0, len(paths))
-    for log in read_logs(options, paths, chain, options.model):
-        logs.append(log)
-        progress("reading logs", len(logs), len(paths))
-    return logs[: len(options.unloaded)], logs[len(options.unloaded) :]
 
 
 def _fitted(

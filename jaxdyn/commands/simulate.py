@@ -50,7 +50,6 @@ def add(commands: Any) -> None:
         metavar="W",
         help="bandwidth of the controller [rad/s] (default: 120)",
     )
-    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: the model's)")
     arguments.add_chain(option)
     arguments.add_gravity(option)
     option = command.add_argument_group("sensors").add_argument
