@@ -67,6 +67,12 @@ def test_pose_instead_of_imu_and_forces_without_moments(written):
     imu = ("imu_wx", "imu_wy", "imu_wz", "imu_ax", "imu_ay", "imu_az")
     moments = [f"right_sole_{x}" for x in ("mx", "my", "mz")]
     plain = {f"q_{name}": name for name in chain.joint_names}
+    words = {"q": "position", "tau": "effort"}
+    slashes = {f"{kind}_{x}": f"/states/{x}/{word}" for kind, word in words.items() for x in chain.joint_names}
+    foreign = lambda c: {slashes.get(key, key): x for key, x in c.items()}
+    found = read_mechanism_log(changed(path, "foreign.csv", foreign), chain)
+    np.testing.assert_allclose(found.q[:, 7:], log.q[:, 7:], rtol=1e-9)
+    np.testing.assert_allclose(found.tau, log.tau, rtol=1e-9)
     renamed = lambda c: {plain.get(key, key): x for key, x in without(*imu, *moments)(c).items()}
     found = read_mechanism_log(changed(path, "pose.csv", renamed), chain)
     assert found.imu is None

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..dynamics import jacobian, jacobian_derivative
 from ..dynamics.constraints import constraint_bias, constraint_jacobian
 from ..errors import IdentificationError, LogError, ModelError, OutputError
-from ..io.column_map import ALIASES
+from ..io.column_map import ALIASES, columns_by_joint
 from ..io.files import write_whole
 from ..io.logs import Log, check_time, row_range
 from ..io.tables import TEXT_SUFFIXES, Table, find_bad_rows, open_table
@@ -374,8 +374,8 @@ def read_mechanism_log(
     The file has the following columns, in any order; others are ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
-    - positions of all joints [rad or m]: `q_NAME` or `NAME`;
-    - torques of the joints whose torque was measured [N m or N]: `tau_NAME`;
+    - positions of all joints [rad or m]: `q_NAME`, `NAME`, or any other name with the joint's name that `read_log` accepts;
+    - torques of the joints whose torque was measured [N m or N]: `tau_NAME`, or as for positions;
     - pose of the base in the world, unless the motion of the base is given by an IMU: position `base_px`, `base_py`,
       `base_pz` [m] and unit quaternion `base_qw`, `base_qx`, `base_qy`, `base_qz`;
     - IMU readings, in the axes and at the origin of the base link: angular velocity `imu_wx`, `imu_wy`, `imu_wz`
@@ -405,10 +405,10 @@ def read_mechanism_log(
     there = set(table.names)
     joints = [coordinate_names(chain)[k] for k in layout(chain).columns]
     clock = next((name for name in table.names if name.lower() in ALIASES["t"]), "t")
-    positions = [name if f"q_{name}" not in there else f"q_{name}" for name in joints]
+    found = columns_by_joint(path, table.names, joints)
+    positions = [found.get(("q", name), f"q_{name}") for name in joints]
     imu, pose = set(IMU) <= there, set(POSE) <= there
     missing = [name for name in (clock, *positions) if name not in there]
-    missing = [f"q_{name}" if name in joints else name for name in missing]
     if not imu and not pose:
         some = next((kind for kind in (IMU, POSE) if there & set(kind)), POSE)
         missing += [name for name in some if name not in there]
@@ -416,7 +416,7 @@ def read_mechanism_log(
     missing += [name for names in wrenches.values() for name in names if name not in there]
     if missing:
         raise LogError(f"{path}: missing columns: {_few(missing)}; the columns are {_few(table.names)}")
-    torques = [f"tau_{name}" for name in joints if f"tau_{name}" in there]
+    torques = [found["tau", name] for name in joints if ("tau", name) in found]
     base = IMU if imu else POSE
     loads = [name for names in wrenches.values() for name in names]
     columns = [*positions, *base, *torques, *loads]
@@ -428,8 +428,8 @@ def read_mechanism_log(
     if not imu:
         q[:, :7] = side(POSE)
     for column, name in zip(layout(chain).columns, joints, strict=True):
-        if f"tau_{name}" in data:
-            tau[:, column] = data[f"tau_{name}"]
+        if ("tau", name) in found:
+            tau[:, column] = data[found["tau", name]]
     measured = {frame: np.hstack([np.zeros((len(t), 6 - len(n))), side(n)]) for frame, n in wrenches.items()}
     log = MechanismLog(t, q, tau, measured, held or {}, side(IMU) if imu else None, source=path.name)
     check_mechanism_log(chain, log)

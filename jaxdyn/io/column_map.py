@@ -133,8 +133,8 @@ _WORDS = {word: kind for kind, words in ALIASES.items() if kind != "t" for word 
 _WORDS |= {**_PLURALS, "temperatures": "temperature", "angle": "q"}
 
 
-def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str]) -> dict[str, list[str]]:
-    """Find columns called by quantity and joint (shoulder/position, effort[shoulder]), in the order of the joints, if any.
+def columns_by_joint(path: pathlib.Path, names: Sequence[str], joints: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Find columns called by quantity and joint, such as shoulder/position and effort[shoulder], by quantity and joint.
 
     If several columns look like one quantity of a joint, those of the only group of columns with a common beginning, such as
     /joint_states/, that has positions and torques (or currents) of all joints are taken.
@@ -170,6 +170,12 @@ def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str
     taken = {key: next(iter(columns.values())) for key, columns in found.items()}
     if not any(kind == "q" for kind, _ in taken):
         taken |= {("q", joint): joint for joint in joints if joint in names}
+    return taken
+
+
+def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of `columns_by_joint` of every quantity that all joints have, in the order of the joints, if any."""
+    taken = columns_by_joint(path, names, joints)
     missing = [joint for joint in joints if ("q", joint) not in taken]
     if len(missing) == len(joints):
         return {}
