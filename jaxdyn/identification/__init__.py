@@ -121,6 +121,10 @@ from .friction_terms import (
     TemperatureDependent as TemperatureDependent,
     Viscous as Viscous,
 )
+from .from_commands import (
+    CommandIdentification as CommandIdentification,
+    identify_from_commands as identify_from_commands,
+)
 from .knowledge import Knowledge as Knowledge
 from .least_squares import (
     Estimate as Estimate,

@@ -208,6 +208,10 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
         seconds = np.asarray(filters.delay, float)
         log = without_delay(log, seconds if seconds.ndim else float(seconds))
         delay = np.broadcast_to(seconds, log.tau.shape[1:])
+    if np.isnan(log.tau).all():
+        raise LogError(
+            f"{log.source}: the log has no torques", "identify servos and friction with identify_from_commands"
+        )
     setting = filters.setting(log)
     parts = segments(log.t, setting.gap)
     pieces = [piece for part in parts if (piece := _piece(log, *part, setting)) is not None]

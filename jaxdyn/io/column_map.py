@@ -26,13 +26,14 @@ ALIASES = {
     "tau": ("tau", "torque", "effort"),
     "i": ("i", "current"),
     "temperature": ("temperature", "temp"),
+    "command": ("q_cmd", "cmd", "command"),
 }
 # motor-side columns, read if the log lacks the joint-side quantity
 MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}
 _KIND = {alias: kind for kind, names in ALIASES.items() for alias in names} | MOTOR_SIDE
 _UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a|°?c|k)[\])]$|_(m|meas|measured|s|rad)$")
 _LISTED = 20  # maximum number of columns of one kind in a message
-_NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d{1,6})[\])]?$")
+_NUMBERED = re.compile(r"((?:q_)?[a-z]+)[ _.]?[\[(]?(\d{1,6})[\])]?$")
 
 
 def stem_of(name: str) -> tuple[str, int | None]:
@@ -45,7 +46,7 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool, joints: Sequence[str] = ()
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes."""
+    """Return the columns of each quantity (`ALIASES`) in joint order, the ignored columns, and notes."""
     stems = [stem_of(name) for name in names]
     if not any(_KIND.get(stem) == "q" for stem, _ in stems):
         stems = _without_start(names, stems)
@@ -53,7 +54,7 @@ def find_columns(
         clock = clock_columns(names)
         if "i" in kinds and "tau" in kinds:
             del kinds["tau" if currents else "i"]
-        lacking = "" if "tau" in kinds or "i" in kinds else "torques (or currents) of some joints are missing"
+        lacking = "" if kinds.keys() & {"tau", "i", "command"} else "torques (or currents) of some joints are missing"
         if lacking := lacking if len(clock) == 1 else f"{len(clock)} columns of time":
             fault = f"positions are called by joint, such as {kinds['q'][0]!r}, but {lacking}; {_listed(names)}"
             raise log_error(f"{path}: {fault}", IN_A_MAP)
@@ -65,10 +66,11 @@ def find_columns(
         left = "tau" if currents else "i"
         ignored += [whole.pop(left)] if left in whole else numbered[left].values()
         numbered[left] = {}
-    heat = numbered["temperature"]
-    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not one temperature per joint
-        ignored += heat.values()
-        numbered["temperature"] = {}
+    for kind in ("temperature", "command"):
+        own = numbered[kind]
+        if own and (set(own) != set(numbered["q"]) or kind in whole):  # not one per joint
+            ignored += own.values()
+            numbered[kind] = {}
     kinds = {}
     for kind, columns in numbered.items():
         if kind in whole and columns:
@@ -78,7 +80,7 @@ def find_columns(
             kinds[kind] = [whole[kind]] if kind in whole else [columns[k] for k in sorted(columns)]
     first = 0 if 0 in numbered["q"] else 1
     missing = [kind for kind in ("t", "q") if kind not in kinds] + _missing_numbers(numbered, first)
-    if "tau" not in kinds and "i" not in kinds:
+    if not kinds.keys() & {"tau", "i", "command"}:
         missing.append("tau (or currents i)")
     if missing:
         expected = "t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn"
@@ -352,6 +354,8 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
     wide = blocks.get("temperature")
     if wide is not None and wide.shape[1] == 1:  # one sensor for all joints
         blocks["temperature"] = np.tile(wide, blocks["q"].shape[1])
+    if "command" in blocks and blocks["command"].shape[1] != blocks["q"].shape[1]:  # of something else than the joints
+        del blocks["command"]
     for kind in blocks:
         if kind != "t" and blocks[kind].shape[1] != blocks["q"].shape[1]:
             found, n = blocks[kind].shape[1], blocks["q"].shape[1]
@@ -372,6 +376,7 @@ UNITS: dict[str, dict[str, float]] = {
     "tau": {"Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "Ncm": 1e-2, "N": 1.0, "mN": 1e-3, "kN": 1e3},
     "i": {"A": 1.0, "mA": 1e-3},
     "temperature": {"degC": 1.0, "K": 1.0},
+    "command": _TURNS | _LENGTHS,
 }
 # offset of each unit whose zero is not that of the standard unit (here degC), added after scaling
 _ZEROS = {"K": -273.15}
@@ -503,7 +508,7 @@ def with_map(
     for kind in ("t", "q"):
         if kind not in kinds:
             raise LogError(f"{columns.source}: [{kind}] is missing: specify the column of {path} that contains it")
-    if torques and "tau" not in kinds and "i" not in kinds:
+    if torques and not kinds.keys() & {"tau", "i", "command"}:
         raise LogError(f"{columns.source}: [tau] or [i] is missing: specify the columns of {path} that contain torques")
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:

@@ -233,6 +233,8 @@ class Log:
         notes: remarks made while reading and checking the log.
         path: the file from which the log was read, or the first of several files.
         temperature: joint temperatures, if logged [°C], for `TemperatureDependent` friction.
+        command: commanded joint positions, if logged [rad or m], for `identify_from_commands`. If a file has commands but no
+            torques, tau is NaN.
         units_checked: the values are in SI units and radians although they look like degrees, as for multi-turn joints; see
             `check_log`.
 
@@ -249,10 +251,11 @@ class Log:
     path: pathlib.Path | None = None
     temperature: Float[np.ndarray, "N n"] | None = None
     units_checked: bool = False
+    command: Float[np.ndarray, "N n"] | None = None
 
     def __post_init__(self) -> None:
         shape = (*np.shape(self.t), *np.shape(self.q)[1:])
-        for name in ("q", "qd", "tau", "temperature"):
+        for name in ("q", "qd", "tau", "temperature", "command"):
             x = getattr(self, name)
             if x is not None and (np.shape(x) != shape or len(shape) != 2):
                 fault = f"{self.source}: {name} has shape {np.shape(x)}, but t has shape {np.shape(self.t)}"
@@ -263,6 +266,12 @@ class Log:
         """Number of joints."""
         return self.q.shape[1]
 
+    @property
+    def columns(self) -> dict[str, Float[np.ndarray, "N n"]]:
+        """The logged arrays by the names of their columns in tables: q, qd, tau, temperature and q_cmd."""
+        arrays = {"q": self.q, "qd": self.qd, "tau": self.tau, "temperature": self.temperature, "q_cmd": self.command}
+        return {name: x for name, x in arrays.items() if x is not None and not np.isnan(x).all()}
+
     def __len__(self) -> int:
         return len(self.t)
 
@@ -271,9 +280,8 @@ class Log:
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` indexed by time, with q1.., tau1.. and, if logged, qd1.., temperature1.. as columns."""
-        blocks = {"q": self.q, "qd": self.qd, "tau": self.tau, "temperature": self.temperature}
-        columns = [numbered(name, block) for name, block in blocks.items() if block is not None]
+        """Return a `pandas.DataFrame` indexed by time, with the columns q1.. and, if logged, those of the other arrays."""
+        columns = [numbered(name, block) for name, block in self.columns.items()]
         return data_frame({key: x for block in columns for key, x in block.items()}, self.t, "t")
 
 
@@ -303,7 +311,9 @@ def read_log(
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
     - velocities, optional [rad/s or m/s]: `qd1`, `dq1`, `v1`, `vel1`, `velocity1`; motor side `qdm1`;
     - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`;
-    - temperatures of the joints, optional [°C]: `temperature1`, `temp1`, or one column for all; empty cells are interpolated.
+    - temperatures of the joints, optional [°C]: `temperature1`, `temp1`, or one column for all; empty cells are interpolated;
+    - commanded positions, optional [rad or m]: `q_cmd1`, `cmd1`, `command1`. A log with commands needs no torques, but then
+      serves only `identify_from_commands`.
 
     `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`; suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
     brackets are ignored. If no positions are numbered, columns are found by joint name, as in `shoulder/position`,
@@ -398,7 +408,8 @@ def read_log(
     notes += _check_variance(path, q, tau, kinds)
     heat = None if heat is None else filled(t, heat[keep])
     source = "+".join(file.name for file in files)
-    return Log(t, q, blocks.get("qd"), tau, source, tuple(notes), files[0], heat, units_checked)
+    command = blocks.get("command")
+    return Log(t, q, blocks.get("qd"), tau, source, tuple(notes), files[0], heat, units_checked, command)
 
 
 def _values(blocks: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -630,6 +641,9 @@ def _torques(
     path: pathlib.Path, blocks: dict[str, np.ndarray], gains: Sequence[float] | np.ndarray | None, notes: list[str]
 ) -> np.ndarray:
     n = blocks["q"].shape[1]
+    if "i" not in blocks and "tau" not in blocks:
+        notes.append("the log has commands, but no torques: identify_from_commands can use it")
+        return np.full_like(blocks["q"], np.nan)
     if gains is None:
         if "i" in blocks:
             remedy = "specify {gains}, one per joint [N m/A], for tau = gain x current"
@@ -647,6 +661,8 @@ def _check_variance(path: pathlib.Path, q: np.ndarray, tau: np.ndarray, kinds: d
     if (np.ptp(q, axis=0) == 0).all():
         reason = "nothing can be identified from a robot at rest"
         raise LogError(f"{path}: positions are constant ({', '.join(kinds['q'])}): {reason}")
+    if np.isnan(tau).all():
+        return []
     silent = np.ptp(tau, axis=0) == 0
     names = labels_of(kinds["tau" if "tau" in kinds else "i"], tau)
     if silent.all():
@@ -706,7 +722,8 @@ def read_log_chunks(
             _refuse_jumps(path, q, np.ones(len(t), bool), labels, place)
             tau = _torques(path, blocks, gains, notes)
             heat = None if heat is None else filled(t, heat[new])
-            yield Log(t, q, blocks.get("qd"), tau, path.name, tuple(notes), temperature=heat)
+            command = blocks.get("command")
+            yield Log(t, q, blocks.get("qd"), tau, path.name, tuple(notes), temperature=heat, command=command)
             at, last = at + len(new), every[new][-1:]
 
 
@@ -723,8 +740,7 @@ def _parts(path: pathlib.Path, rows: int, currents: bool) -> Generator[Table]:
 
 def write_log(path: str | os.PathLike[str], log: Log) -> None:
     """Write a log atomically as a CSV table that `read_log` can read."""
-    blocks = {"q": log.q, "qd": log.qd, "tau": log.tau, "temperature": log.temperature}
-    there = {name: block for name, block in blocks.items() if block is not None}
+    there = log.columns
     header = ",".join(["t", *(f"{name}{j + 1}" for name in there for j in range(log.n))])
     text = io.StringIO()
     np.savetxt(text, np.column_stack([log.t, *there.values()]) + 0.0, "%.10g", ",", header=header, comments="")

@@ -43,6 +43,7 @@ BY_EXAMPLES = {
     "nearest_parameters": ("possible_bodies.py", "identify"),
     "fit_quality": ("possible_bodies.py", "identify"),
     "split": ("possible_bodies.py", "identify"),
+    "identify_from_commands": ("identify_from_commands.py", "identify_from_commands"),
     "read_log": ("friction.py", "read_log"),
     "calibrate_gains": ("weigh_payload.py", "calibrate_gains"),
     "diagnose": ("weigh_payload.py", "diagnose"),
@@ -120,7 +121,7 @@ NOT_OF_ARRAYS = {
     ).split(),
     "class whose objects are results, settings or interfaces": (
         "Adaptation BaseMotion BaseParameters BlockFactors "
-        "Chain ClosedLoop "
+        "Chain ClosedLoop CommandIdentification "
         "ClosedLoopMotion "
         "ComparedRun ComputedTorqueLaw Consistency ConsistentEstimate ConsistentProblem "
         "Constraint Constraints Cost Coupling Delay DriveGains ElasticJoints "

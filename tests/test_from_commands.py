@@ -1,0 +1,183 @@
+"""Servo gains, delays, biases, armature and friction from commanded and measured positions, without torques."""
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn import IdentificationError, Log, LogError
+from jaxdyn.identification import identify_from_commands, preprocess
+from jaxdyn.identification.from_commands import (
+    PARAMETERS,
+    _normal,
+    _Plan,
+    _positions,
+    _sign_between,
+    _windows,
+)
+from jaxdyn.io.logs import write_log
+from servo_logs import Servos, command_log, servos
+
+BITS = 2 * np.pi / 2**14  # one step of an encoder [rad]
+JUDGED = ("kp", "delay", "bias", "armature", "viscous", "coulomb")
+
+
+@functools.cache
+def pendulum():
+    """A link on a servo under gravity, as a model without a drive and as a robot with one."""
+    bare = jaxdyn.make_chain(
+        rotation=[np.eye(3)],
+        translation=[[0, 0, 0]],
+        screw=[[0, 1, 0, 0, 0, 0]],
+        inertia=[[0.5, 0, 0, -0.1, 0.022, 0, 0.022, 0, 0, 1e-3]],
+        limits=jaxdyn.JointLimits(position=[[-1.2, 1.2]], velocity=[8.0]),
+    )
+    friction = dataclasses.replace(bare.friction, viscous=jnp.array([0.2]), coulomb=jnp.array([0.1]))
+    true = dataclasses.replace(bare, armature=jnp.array([0.01]), friction=friction)
+    return bare, Servos(true, np.array([25.0]), np.array([0.6]), np.array([0.00725]), np.array([0.04]))
+
+
+@functools.cache
+def pendulum_log(seconds=6.0):
+    return command_log(pendulum()[1], seconds, 200.0, BITS, 3, 15)
+
+
+def errors(found, true):
+    """(error / standard deviation) of each judged parameter."""
+    return np.stack([(found[x] - true.truth(x)) / found.deviations(x) for x in JUDGED])
+
+
+def test_the_servo_of_a_pendulum_is_identified_from_commands():
+    bare, true = pendulum()
+    found = identify_from_commands(bare, pendulum_log(), step=1e-3)
+    assert found.converged
+    assert np.abs(errors(found, true)).max() < 3
+    assert np.mean(np.abs(errors(found, true)) < 2) >= 0.8
+    np.testing.assert_allclose(found["delay"], true.delay, atol=2e-4)
+    np.testing.assert_allclose(found["kp"], true.kp, rtol=0.01)
+    np.testing.assert_allclose(found.noise, BITS / np.sqrt(12), rtol=0.1)
+    np.testing.assert_allclose(found.held_out, BITS / np.sqrt(12), rtol=0.15)
+    assert found.tracking > 50 * found.noise
+    np.testing.assert_array_equal(found.chain.armature, found["armature"])
+    np.testing.assert_array_equal(found.chain.friction.viscous, found["viscous"])
+    low, high = np.moveaxis(found.confidence_intervals(), -1, 0)
+    np.testing.assert_allclose((low + high) / 2, found.values)
+    off = found.predict(pendulum_log()) - pendulum_log().q
+    assert np.sqrt((off**2).mean()) < 2 * BITS
+    assert "joint1: kp 2" in repr(found)
+
+
+def window_of(log, plan_of=None):
+    """A plan with known values, and the windows of a log."""
+    bare, true = pendulum()
+    table = np.array([[true.kp[0], true.kd[0], 0.00725, 0.04, 0.01, 0.2, 0.1, 0.02, 0.0]])
+    names = (*JUDGED, "kd", "coulomb_velocity", "offset")
+    free = np.array([[0] * len(names), [PARAMETERS.index(x) for x in names]])
+    return _Plan(bare, table, free, 10, True), _windows([log], 1.0), table[0, free[1]]
+
+
+def test_sensitivities_are_the_derivatives_of_the_simulated_positions():
+    plan, windows, values = window_of(pendulum_log())
+    windows = windows.of(slice(2, 3))
+    start = np.array([[float(windows.q[0, 0, 0]), 0.3]])
+    normal = _normal(plan, windows, values, start)
+    x, steps = np.concatenate([values, start[0]]), 1e-6
+    moved = lambda d: np.asarray(_positions(plan, windows, (x + d)[:-2], (x + d)[None, -2:]))[0, :, 0]
+    jacobian = np.stack([(moved(steps * e) - moved(-steps * e)) / (2 * steps) for e in np.eye(len(x))], axis=1)
+    jacobian = jacobian[windows.there[0]]
+    off = (windows.q[0, :, 0] - moved(0 * x))[windows.there[0]]
+    np.testing.assert_allclose(normal[0][0, 0], jacobian.T @ jacobian, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(normal[1][0, 0], jacobian.T @ off, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(normal[2][0, 0], off @ off, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("before", "after"), [(-3.0, 2.0), (0.5, 0.502), (40.0, -41.0), (0.0, 0.0)])
+def test_dry_friction_of_a_step_is_the_mean_over_the_velocities_passed(before, after):
+    mean = lambda y: np.tanh(np.linspace(before, y, 200_001)).mean()
+    found, slope = _sign_between(jnp.asarray(before), jnp.asarray(after))
+    np.testing.assert_allclose(found, mean(after), atol=1e-5)
+    np.testing.assert_allclose(slope, (mean(after + 1e-3) - mean(after - 1e-3)) / 2e-3, atol=2e-4)
+
+
+def test_a_delayed_command_that_is_held_acts_between_the_steps():
+    # without gravity and friction, kp of nothing but inertia: the first reaction comes exactly one delay after the command
+    t = np.arange(60) * 0.01
+    command = np.where(t[:, None] >= 0.2, 0.1, 0.0)
+    log = Log(t, np.zeros((60, 1)), None, np.full((60, 1), np.nan), command=command)
+    bare, _ = pendulum()
+    free = dataclasses.replace(bare, gravity=jnp.zeros(3))
+    table = np.zeros((1, len(PARAMETERS)))
+    table[0, [PARAMETERS.index(x) for x in ("kp", "delay", "coulomb_velocity")]] = 1e-3, 0.0137, 0.02
+    plan = _Plan(free, table, np.zeros((2, 0), int), 20, True)
+    windows = _windows([log], 10.0)
+    q = np.asarray(_positions(plan, windows, np.zeros(0), np.zeros((1, 2))))[0, :, 0]
+    inertia = float(np.asarray(jaxdyn.crba(bare, jnp.zeros(1)))[0, 0])
+    since = np.maximum(t - 0.2 - 0.0137, 0)
+    np.testing.assert_allclose(q, 1e-3 * 0.1 / inertia * since**2 / 2, rtol=2e-3)
+    early = t < 0.2 + 0.0137
+    np.testing.assert_array_equal(q[early], 0.0)
+
+
+def test_logs_with_commands_need_no_torques(tmp_path):
+    log = pendulum_log()
+    write_log(tmp_path / "log.csv", log)
+    again = jaxdyn.read_log(tmp_path / "log.csv", 1)
+    np.testing.assert_allclose(again.command, log.command, rtol=1e-9)
+    assert np.isnan(again.tau).all()
+    assert any("no torques" in note for note in again.notes)
+    assert list(again.to_pandas().columns) == ["q1", "q_cmd1"]
+    with pytest.raises(LogError, match="no torques"):
+        preprocess(again)
+
+
+def test_logs_that_determine_nothing_are_refused():
+    bare, _ = pendulum()
+    log = pendulum_log()
+    for wrong, text in (
+        (dataclasses.replace(log, command=None), "no commanded positions; add columns q_cmd1"),
+        (dataclasses.replace(log, command=log.q), "equals its measured position"),
+        (dataclasses.replace(log, command=0 * log.q), "is constant"),
+        (dataclasses.replace(log, command=np.full_like(log.q, np.inf)), "not finite"),
+    ):
+        with pytest.raises(IdentificationError, match=text):
+            identify_from_commands(bare, wrong)
+    with pytest.raises(LogError, match="does not move"):
+        identify_from_commands(bare, dataclasses.replace(log, q=0 * log.q))
+    for options, text in (
+        ({"identified": ("kp", "kd", "viscous")}, "only their sum is determined"),
+        ({"identified": ("kp", "mass")}, "'mass' is not a parameter"),
+        ({"known": {"kp": 3.0}}, "both identified and known"),
+        ({"identified": ("delay",)}, "kp is neither"),
+    ):
+        with pytest.raises(IdentificationError, match=text):
+            identify_from_commands(bare, log, **options)
+
+
+@pytest.mark.ci
+def test_the_servos_of_a_leg_are_identified_from_commands():
+    bare, true = servos("leg", 2)
+    log = command_log(true, 15.0, 250.0, BITS, 2, 38)
+    part = lambda k: dataclasses.replace(log, t=log.t[k], q=log.q[k], tau=log.tau[k], command=log.command[k])
+    parts = part(slice(3000)), part(slice(3000, None))
+    found = identify_from_commands(bare, parts[0], parts[1])
+    assert found.converged
+    assert np.mean(np.abs(errors(found, true)) < 2) > 0.85
+    assert np.abs(found["delay"] - true.delay).max() < 4e-4
+    np.testing.assert_allclose(found.noise, BITS / np.sqrt(12), rtol=0.15)
+    np.testing.assert_allclose(found.held_out, BITS / np.sqrt(12), rtol=0.25)
+
+
+@pytest.mark.ci
+def test_what_gravity_does_not_show_is_said_to_be_undetermined():
+    bare, true = pendulum()
+    level = lambda chain: dataclasses.replace(chain, gravity=jnp.zeros(3))
+    log = command_log(dataclasses.replace(true, chain=level(true.chain), bias=np.array([0.0])), 6.0, 200.0, BITS, 3, 15)
+    found = identify_from_commands(level(bare), log, 0.0, known={"kd": 0.6})
+    assert found.held_out is None
+    assert np.isinf(found.deviations("bias")).all()
+    assert "bias of joint1 is not determined by these logs" in found.notes
+    np.testing.assert_allclose(found["viscous"], true.chain.friction.viscous, atol=4 * found.deviations("viscous")[0])
+    np.testing.assert_array_equal(found["kd"], 0.6)
