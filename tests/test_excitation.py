@@ -23,7 +23,6 @@ from jaxdyn.identification import (
     draw_trajectory,
     excitation_design as excitation_design,
     excitation_quality,
-    limit_usage,
     motion_limits,
     optimal_excitation,
     preprocess,
@@ -32,7 +31,15 @@ from jaxdyn.identification import (
     variance_ratio,
     write_trajectory,
 )
-from jaxdyn.identification.excitation import MotionLimits, balanced, largest_shares, repaired, rest_basis
+from jaxdyn.identification.excitation import (
+    LIMIT_NAMES,
+    MotionLimits,
+    balanced,
+    bounded,
+    largest_shares,
+    repaired,
+    rest_basis,
+)
 from jaxdyn.identification.excitation_design import (
     ExcitationProblem,
     Setting,
@@ -146,6 +153,13 @@ def test_tables_are_logs(tmp_path):
 
 
 LIMITS = {"lower": -2.0, "upper": 2.0, "velocity": 2.0, "acceleration": 10.0, "torque": [60.0, 60.0, 12.0]}
+
+
+def limit_usage(chain, trajectory, limits, t, clearance=None):
+    """Shares of the limits by name, and the smallest clearance, from the trajectory and its exact derivatives."""
+    (q, qd, qdd), (_, _, qddd) = jax.jvp(trajectory, (jnp.asarray(t),), (jnp.ones_like(jnp.asarray(t)),))
+    used, least = largest_shares(chain, bounded(chain, limits), np.stack([q, qd, qdd, qddd]), clearance)
+    return dict(zip(LIMIT_NAMES, used, strict=True)), least
 
 
 def check(chain, design, usage, limits, clearance=None):

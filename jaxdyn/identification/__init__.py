@@ -72,7 +72,6 @@ from .excitation import (
     MotionLimits as MotionLimits,
     TrajectorySamples as TrajectorySamples,
     draw_trajectory as draw_trajectory,
-    limit_usage as limit_usage,
     motion_limits as motion_limits,
     random_excitation as random_excitation,
     sample_trajectory as sample_trajectory,

@@ -344,42 +344,11 @@ def largest_shares(
 
     A share is |x| / limit; for positions, it is the distance from the middle of the range, divided by half the range.
     For a motion within its limits, all shares are at most 1, and the clearance is not negative. Without a clearance
-    function, the clearance is infinite.
+    function, the clearance is infinite. Torques are those of inverse dynamics plus friction.
     """
     on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
     most, least = _shares(chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance)
     return np.asarray(most), float(least)
-
-
-def limit_usage(
-    chain: Chain,
-    trajectory: JointTrajectory,
-    limits: MotionLimits,
-    times: Float[np.ndarray, " N"],
-    clearance: Clearance | None = None,
-) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
-    """Compute each joint's largest share of each limit at given times of a trajectory, and the smallest clearance.
-
-    The share of a position limit is the distance from the middle of the range, divided by half the range. Torques are
-    those of inverse dynamics plus friction. Jerks are exact time derivatives.
-
-    Args:
-        chain: the robot, whose inertias and friction determine the torques.
-        trajectory: the motion t -> q, qd, qdd.
-        limits: limits from `motion_limits`.
-        times: times at which the trajectory is evaluated [s].
-        clearance: function from q (n,) to distances, () or (m,), that must not be negative.
-
-    Returns:
-        The largest shares (n,), by name of the limit, and the smallest clearance (infinite without a clearance
-        function).
-    """
-    with jax.enable_x64(True):
-        t = jnp.asarray(times, jnp.float64)
-        (q, qd, qdd), (_, _, qddd) = jax.jit(lambda t: jax.jvp(trajectory, (t,), (jnp.ones_like(t),)))(t)
-        motion = np.stack([np.asarray(x) for x in (q, qd, qdd, qddd)])
-        most, least = largest_shares(as_float64(chain), bounded(chain, limits), motion, clearance)
-    return dict(zip(LIMIT_NAMES, most, strict=True)), least
 
 
 def repaired(

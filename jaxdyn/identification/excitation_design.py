@@ -44,7 +44,6 @@ from .excitation import (
     balanced,
     bounded,
     largest_shares,
-    limit_usage,
     motion_limits,
     repaired,
     rest_basis,
@@ -472,12 +471,15 @@ def optimal_excitation(
             return excitation_quality(whole, q, qd, qdd, columns, base, noise)
 
         random = tuple(rated(z) for z in found.random)
-        used, least = limit_usage(chain, trajectory, limits, found.times(VERIFIED), clearance)
+        used, least = largest_shares(whole, bounded(chain, limits), found.motion(found.verified, found.best), clearance)
+        usage_of = dict(zip(LIMIT_NAMES, used, strict=True))
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
             notes.append(
                 "the model has no inertials, so torques contain only friction, and torque limits are meaningless"
             )
-        return ExcitationDesign(trajectory, rated(found.best), random, limits, used, least, base, done, tuple(notes))
+        return ExcitationDesign(
+            trajectory, rated(found.best), random, limits, usage_of, least, base, done, tuple(notes)
+        )
 
 
 class _Search:

@@ -52,7 +52,6 @@ BY_EXAMPLES = {
     "synthetic_log": ("weigh_payload.py", "synthetic_log"),
     "motion_limits": ("excite_arm.py", "motion_limits"),
     "optimal_excitation": ("excite_arm.py", "optimal_excitation"),
-    "limit_usage": ("excite_arm.py", "optimal_excitation"),
     "variance_ratio": ("excite_arm.py", "variance_ratio"),
     "sample_trajectory": ("excite_arm.py", "sample_trajectory"),
     "draw_trajectory": ("excite_arm.py", "draw_trajectory"),
