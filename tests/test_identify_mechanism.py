@@ -192,7 +192,7 @@ def test_a_standing_biped_by_all_rows():
 @pytest.mark.ci
 def test_a_standing_biped_by_the_rows_of_its_base_alone():
     chain, prior, log, _ = standing()
-    result = identify_mechanism(prior, dataclasses.replace(log, tau=np.full_like(log.tau, np.nan)))
+    result = jaxdyn.identify(prior, dataclasses.replace(log, tau=np.full_like(log.tau, np.nan)))
     assert result.columns.drive_terms == () and result.base.size == 80 and not result.inconsistent_links
     assert abs(mass(result.chain) / mass(chain) - 1) < 2e-3  # 1 % asked for
     assert agreeing(result, chain) >= 0.92

@@ -53,13 +53,13 @@ def check_identifiable(chain: Chain) -> None:
     if chain.topology.is_floating:
         raise IdentificationError(
             "this robot has a floating base: a log of its joints describes neither the motion of the base nor the contacts. "
-            "Pass the base's pose and the contact wrenches (or the fixed frames) to identify_mechanism"
+            "Pass a MechanismLog with the base's pose and the contact wrenches (or the fixed frames)"
         )
     if curved := layout(chain).curved:
         name = chain.joint_names[curved[0].link]
         raise IdentificationError(
             f"{name!r} is a spherical joint, whose orientation a log of joint positions does not contain: pass samples with "
-            "quaternions to identify_mechanism"
+            "quaternions (MechanismLog)"
         )
 
 

@@ -16,6 +16,8 @@ from .consistency import Consistency
 from .factors import check_identifiable, check_one_by_one
 from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from .knowledge import Knowledge
+from .mechanism_fit import identify_mechanism
+from .mechanisms import MechanismLog
 from .preprocessing import Filters
 from .result import Identification
 from .selection import TermChoice, choose_terms, setup_of
@@ -28,8 +30,8 @@ CHOSEN = Terms()
 
 def identify(
     chain: Chain,
-    logs: Log | Sequence[Log],
-    validate: Log | Sequence[Log] | float = HOLDOUT,
+    logs: Log | MechanismLog | Sequence[Log] | Sequence[MechanismLog],
+    validate: Log | MechanismLog | Sequence[Log] | Sequence[MechanismLog] | float = HOLDOUT,
     *,
     terms: Terms = CHOSEN,
     filters: Filters | None = None,
@@ -54,7 +56,8 @@ def identify(
         chain: the robot; its inertias are the prior for parameters that the data do not determine. Links without
             inertia (a kinematics-only model) get a default prior, which is reported in `Identification.notes`.
         logs: the runs to fit, with the same joints as the chain, in the same order. All logs are checked (`check_log`);
-            the notes list positions and speeds beyond the limits, joints that rest, and velocities of another scale.
+            the notes list positions and speeds beyond the limits, joints that rest, and velocities of another scale. A
+            `MechanismLog`, of a robot with a floating base, contacts or closed loops, is fitted by `identify_mechanism`.
         validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). The held-out
             part is predicted by a fit that excludes it. The final fit uses all data. If the runs repeat a motion, this is
             the share of the motion to hold out, from all repetitions. A validation run that repeats the fitted motion
@@ -83,6 +86,13 @@ def identify(
         LogError: a log looks as if it were in degrees or millimetres (`check_log`; a log read or made with
             `units_checked=True` is exempt), or is too short to be filtered, or a filter setting is invalid.
     """
+    first = logs if isinstance(logs, Log | MechanismLog) else next(iter(logs), None)
+    if isinstance(first, MechanismLog):
+        if terms.further or terms.dead_zone:
+            raise IdentificationError("further terms and a dead zone need logs of joints alone, not a MechanismLog")
+        columns = None if terms is CHOSEN else terms.columns(chain)
+        common = {"filters": filters, "consistent": consistent, "knowledge": knowledge, "progress": progress}
+        return identify_mechanism(chain, logs, validate, columns=columns, **common)  # type: ignore[arg-type]
     check_identifiable(chain)
     if terms.further:
         check_one_by_one(chain, "a term with columns of single joints")
@@ -93,7 +103,7 @@ def identify(
                 "joints; omit one of the two"
             )
         terms = dataclasses.replace(terms, choose=())
-    logs, unseen, holdout = _runs(chain, logs, validate, knowledge)
+    logs, unseen, holdout = _runs(chain, logs, validate, knowledge)  # type: ignore[arg-type]
     report = progress or (lambda stage, done, total: None)
     choice = choose_terms(chain, logs, terms, filters, share=1 - (holdout or 0.0), progress=report)
     setup = setup_of(chain, terms, filters or Filters(), choice)
