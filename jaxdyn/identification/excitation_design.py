@@ -472,7 +472,7 @@ def optimal_excitation(
 
         random = tuple(rated(z) for z in found.random)
         used, least = largest_shares(whole, bounded(chain, limits), found.motion(found.verified, found.best), clearance)
-        usage_of = dict(zip(LIMIT_NAMES, used, strict=True))
+        usage_of: dict[str, np.ndarray] = dict(zip(LIMIT_NAMES, used, strict=True))
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
             notes.append(
                 "the model has no inertials, so torques contain only friction, and torque limits are meaningless"
