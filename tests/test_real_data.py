@@ -237,7 +237,7 @@ def test_ur10e_with_terms_chosen_by_blocks_left_out(ur10e):
     result = identify(chain, train, check)
     raw = result.validation[0].raw
     assert np.all(raw.relative_moving <= [9.4, 4.0, 4.2, 6.5, 10.0, 9.5])
-    # joint 6 keeps plain friction (50 % with rests, like without selection): with memory, it errs by 22 to 39 %, but its gain on
+    # joint 6 keeps plain friction (50 % with rests, as without selection): with memory, it errs by 22 to 39 %, but its gain on
     # left-out blocks is not significant
     assert np.all(raw.relative <= [10.0, 4.0, 4.2, 6.7, 20.0, 51.0])
     assert not result.inconsistent_links
