@@ -193,6 +193,24 @@ def test_changes_with_temperature_are_recovered(warming):
         assert abs(x - true[name]) < 4 * sd and abs(x - true[name]) < 0.15 * abs(true[name]), (name, x, sd)
 
 
+@pytest.mark.parametrize("slope", [0.0, -0.02])
+def test_friction_that_changes_with_temperature_is_selected_where_it_does(slope):
+    arm = jaxdyn.textbook.planar_elbow()
+    t = np.arange(4000) / 200.0
+    q, qd, qdd = (np.asarray(x) for x in random_excitation(arm, 20.0, 8, 3)(jnp.asarray(t)))
+    rigid = np.asarray(jax.vmap(lambda *x: inverse_dynamics(arm, *x))(*map(jnp.asarray, (q, qd, qdd))))
+    heat = 40 + 20 * np.sin(2 * np.pi * t / 13.0)[:, None] * [1.0, 0.8]
+    fading = 1 + slope * (heat - 40)
+    tau = rigid + fading * (1.5 * qd + 2.0 * np.tanh(qd / 0.01)) + 0.2 * np.random.default_rng(1).normal(size=q.shape)
+    found = jaxdyn.identify(arm, Log(t, q, None, tau, temperature=heat), filters=Filters(15.0))
+    adopted = {trial.joint for trial in found.choice.adopted if trial.kind == "temperature"}
+    assert adopted == ({1, 2} if slope else set())
+    if slope:
+        values = dict(zip(*found.friction.rows()[:2], strict=True))
+        np.testing.assert_allclose([values["fvt1"], values["fvt2"]], 1.5 * slope, rtol=0.15)
+        np.testing.assert_allclose([values["fct1"], values["fct2"]], 2.0 * slope, rtol=0.15)
+
+
 def test_temperatures_are_read_and_written(tmp_path):
     t = np.arange(100) / 100
     q, tau = np.sin(t)[:, None] * [1, 2], np.cos(t)[:, None] * [1, 2]

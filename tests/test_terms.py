@@ -316,7 +316,7 @@ def test_candidates_and_the_friction_of_a_choice():
     assert [one.columns for one in candidates.listed] == [(0,), (1,), (2,), (3, 4), (5,), (6,), (7,)]
     assert candidates.given == given and candidates.sprung and not candidates.of_kind("load")
     assert [(one.kind, one.columns) for one in candidates.plain.listed] == [("dry friction", (0,)), ("given", (1, 2))]
-    names = [candidates.listed[k].name for k in (1, 2, 4, 5, 6)]
+    names = [candidates.listed[k].name(0) for k in (1, 2, 4, 5, 6)]
     assert names == ["Coulomb(0.1)", "MaxwellSlip(0.001)", "MaxwellSlip(0.004)", "PowerViscous(0.5)", "spring"]
     start = candidates.start(2)
     assert [np.flatnonzero(has).tolist() for has in start.has] == [[0], [0, 3, 4]] and not start.delay.any()

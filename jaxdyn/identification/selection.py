@@ -13,6 +13,7 @@ from jaxtyping import Float
 from .._summary import Summary, lines
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log
+from ..io.tables import STILL
 from ..model.chain import Chain, with_leaves
 from .base import base_parameters, given_samples_torque
 from .columns import Columns, DriveTerm, joint_springs, with_friction_at_joints
@@ -26,6 +27,7 @@ from .friction_terms import (
     FRICTION,
     Coulomb,
     FrictionTerm,
+    TemperatureDependent,
     chain_terms,
 )
 from .prediction import by_chunks, chunk_rows
@@ -108,7 +110,8 @@ class TermChoice(Summary):
         """The adopted terms, in one line."""
         by_name: dict[str, list[int]] = {}
         for trial in self.adopted:
-            by_name.setdefault(trial.name, []).append(trial.joint)
+            for name in trial.name.split(" and "):  # without the parameters, which differ from joint to joint
+                by_name.setdefault(name.partition("(")[0], []).append(trial.joint)
         said = [f"{name} ({', '.join(map(str, at))})" if at != [0] else name for name, at in by_name.items()]
         return f"adopted, by joint: {', '.join(said)}" if said else "nothing beyond the plain model was adopted"
 
@@ -167,6 +170,8 @@ class Reading:
         cutoffs = [c * own for c in BEFORE] if own is not None and own < min(usual) else []
         self.before = [filters.but(position_cutoff=usual[0], logged_cutoff=c, stride=1) for c in cutoffs]
         self.rate = first.rate
+        self.speed = np.maximum(np.quantile(np.abs(first.qd), 0.9, axis=0), STILL)
+        self.travel = np.maximum(np.ptp(first.q, axis=0), STILL)
         self.span()
         late = "delays" in terms.choose and filters.delay is None
         self.shifts = np.linspace(-LONGEST, LONGEST, 2 * SHIFTS + 1) if late else np.zeros(1)
@@ -202,6 +207,13 @@ class Reading:
         """Widths of the smooth sign function in the chain's Coulomb friction, by joint [rad/s or m/s]."""
         return np.asarray(self.chain.friction.coulomb_velocity, float)
 
+    def candidates(self, given: Sequence[FrictionTerm], sprung: bool) -> Candidates:
+        """The candidates for the runs; arguments as in `candidates_of`."""
+        heat = [log.temperature for log in self.logs if log.temperature is not None]
+        known = len(heat) == len(self.logs) and not any(isinstance(term, TemperatureDependent) for term in given)
+        warmth = round(float(np.concatenate(heat).mean()), 1) if known else None
+        return candidates_of(self.terms, self.widths, given, sprung, self.speed, self.travel, warmth)
+
     @property
     def sprung(self) -> bool:
         """True if the columns include springs."""
@@ -232,7 +244,7 @@ class Reading:
         further = self.terms.further
         if not further:
             return ()
-        plain = candidates_of(self.terms, self.widths, further, True).plain
+        plain = self.candidates(further, True).plain
         drives = tuple(term for term in self.columns.drive_terms if term not in FRICTION)
         columns = dataclasses.replace(self.columns, drive_terms=drives)
         model = friction_of(plain, plain.start(self.chain.n), self.terms, runs[0].samples.torque_cutoff)
@@ -359,7 +371,8 @@ def choose_terms(
     - dry friction: a smooth sign function with one of six widths, or a slipping spring (`MaxwellSlip`) with one of five
       widths, whose friction builds up over a distance after each reversal;
     - further terms, added one at a time: a second slipping spring, friction that is nonlinear in speed (`PowerViscous`,
-      `Stribeck`), load-dependent friction (`LoadedSlip`, `LoadDependent`), or a spring;
+      `Stribeck`), load-dependent friction (`LoadedSlip`, `LoadDependent`), friction that changes with
+      temperature (if it is logged), or a spring;
     - a torque delay of up to 20 ms, of either sign, at the minimum of a parabola through the three smallest errors.
 
     A longer delay, up to 200 ms, which all joints have in common, is looked for with the plain model first. If there is
@@ -464,7 +477,7 @@ class _Choosing:
         """Run the search with the given filters, with and without the long delays that the plain model shows."""
         reading = self.reading
         runs = reading.runs(filters)
-        candidates = candidates_of(reading.terms, reading.widths, reading.given(runs), reading.sprung)
+        candidates = reading.candidates(reading.given(runs), reading.sprung)
         loaded = any(term.needs_load for term in candidates.terms)
         wide = reading.plain(candidates, runs) if loaded or len(reading.shifts) > 1 else None
         found, errors = [], np.zeros(0)
@@ -537,7 +550,7 @@ class _Choosing:
             for each in filters:
                 runs = reading.runs(each)
                 if plain is None:
-                    plain = candidates_of(reading.terms, reading.widths, reading.given(runs), True).plain
+                    plain = reading.candidates(reading.given(runs), True).plain
                 load = (
                     reading.load(reading.plain(plain, runs)) if any(term.needs_load for term in plain.terms) else None
                 )

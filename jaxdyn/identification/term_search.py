@@ -26,15 +26,18 @@ from .friction_terms import (
     MaxwellSlip,
     PowerViscous,
     Stribeck,
+    TemperatureDependent,
     chain_terms,
 )
 from .terms import Terms
 
 # -- candidates
 
+# For joints whose speed and travel lie between 0.1 and 10 rad/s and rad, or m/s and m; for others, times a power of ten.
 WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # widths of the smooth sign function [rad/s or m/s]
+VELOCITIES = (0.05, 0.2)  # Stribeck velocities [rad/s or m/s]
 SLIPS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3)  # widths of slipping springs [rad or m]
-KINDS = ("dry friction", "second slip", "speed", "load", "spring")  # the rungs of the ladder
+KINDS = ("dry friction", "second slip", "speed", "load", "temperature", "spring")  # the rungs of the ladder
 POSITIVE = ("second slip", "load", "spring")  # stiffness, and friction that dissipates: their coefficients are positive
 
 
@@ -45,13 +48,12 @@ class Candidate(NamedTuple):
     term: FrictionTerm | None
     columns: tuple[int, ...]
 
-    @property
-    def name(self) -> str:
-        """The class of the term, with parameters."""
+    def name(self, joint: int) -> str:
+        """The class of the term, with the parameters of a joint, counted from 0."""
         if self.term is None:
             return "spring"
-        numbers = [float(np.asarray(x).ravel()[0]) for x in jax.tree.leaves(self.term)]
-        return f"{type(self.term).__name__}({', '.join(f'{x:g}' for x in numbers)})"
+        numbers = [np.asarray(x, float).ravel() for x in jax.tree.leaves(self.term)]
+        return f"{type(self.term).__name__}({', '.join(f'{x[min(joint, len(x) - 1)]:.2g}' for x in numbers)})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,25 +123,37 @@ class Candidates:
 
 
 def candidates_of(
-    terms: Terms, own: Float[np.ndarray, " n"], given: Sequence[FrictionTerm], sprung: bool
+    terms: Terms,
+    own: Float[np.ndarray, " n"],
+    given: Sequence[FrictionTerm],
+    sprung: bool,
+    speed: Float[np.ndarray, " n"],
+    travel: Float[np.ndarray, " n"],
+    warmth: float | None = None,
 ) -> Candidates:
     """The candidates for the kinds of terms that `terms` allows to be selected.
 
     Args:
         own: width of the smooth sign function in the chain's Coulomb friction, for each joint [rad/s or m/s].
+        speed: speed that each joint exceeds for a tenth of the time [rad/s or m/s], by whose order the widths are scaled.
+        travel: range of positions of each joint [rad or m], by whose order the widths of slipping springs are scaled.
+        warmth: mean temperature of the joints [°C], if temperatures are logged.
         given: the user's further terms, with their fitted nonlinear parameters.
         sprung: True if the regressor's columns already include springs.
     """
+    speed, travel = (10.0 ** np.trunc(np.log10(x)) for x in (speed, travel))
     dry: list[FrictionTerm] = [Coulomb(width=own)] if "coulomb" in terms.drives else []
     free = "friction" in terms.choose and bool(dry)
     more: dict[str, list[FrictionTerm | None]] = {"given": [*given]}
     if free:
-        dry += [*(Coulomb(width=width) for width in WIDTHS), *(MaxwellSlip(width=width) for width in SLIPS)]
-        more["second slip"] = [MaxwellSlip(width=width) for width in SLIPS]
+        dry += [*(Coulomb(width=w * speed) for w in WIDTHS), *(MaxwellSlip(width=w * travel) for w in SLIPS)]
+        more["second slip"] = [MaxwellSlip(width=w * travel) for w in SLIPS]
         speeds = [PowerViscous(exponent=exponent) for exponent in (0.5, 1.5)]
-        more["speed"] = [*speeds, *(Stribeck(velocity=velocity) for velocity in (0.05, 0.2))]
-        loads = [LoadedSlip(width=width) for width in (1e-4, 1e-3)]
-        more["load"] = [*loads, *(LoadDependent(width=width) for width in (0.02, 0.1))]
+        more["speed"] = [*speeds, *(Stribeck(velocity=v * speed, width=WIDTHS[1] * speed) for v in VELOCITIES)]
+        loads = [LoadedSlip(width=w * travel) for w in (SLIPS[0], SLIPS[2])]
+        more["load"] = [*loads, *(LoadDependent(width=w * speed) for w in (WIDTHS[2], WIDTHS[4]))]
+    if free and warmth is not None:
+        more["temperature"] = [TemperatureDependent(reference=warmth, width=WIDTHS[1] * speed)]
     if "springs" in terms.choose and not sprung:
         more["spring"] = [None]
     every = {"dry friction": dry} | more
@@ -568,7 +582,7 @@ class Search:
             state = self.with_delays(self.state)
             yield kind, [late_by(d) for d in state.delay], state
         for one in some[kind == "dry friction" and len(some) == 1 :]:
-            yield kind, [one.name] * n, self.state.using(one, some if kind == "dry friction" else ())
+            yield kind, [*map(one.name, range(n))], self.state.using(one, some if kind == "dry friction" else ())
 
     def has(self, kind: str) -> Bool[np.ndarray, " n"]:
         """Mask of the joints that have a term of a kind; of dry friction, another than at the start."""
@@ -641,7 +655,7 @@ class Search:
             for j, has in enumerate(adopted.tolist()):
                 if (kind, j) in self.gains:
                     name, found = self.gains[kind, j]
-                    own = [c.name for c in self.candidates.of_kind(kind) if has and self.state.has[j, c.columns[0]]]
+                    own = [c.name(j) for c in self.candidates.of_kind(kind) if has and self.state.has[j, c.columns[0]]]
                     yield trial_of(j + 1, kind, " and ".join(own) or name, found, has)
 
 
