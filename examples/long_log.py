@@ -1,9 +1,9 @@
-"""Identification from a log larger than memory, which is read in parts, on several devices and in several processes.
+"""Identification from a log larger than memory, which is read in parts, in one or several processes.
 
-The script first writes the log to a file. `work` contains the user's program, which does not depend on the number of devices
-and processes. Each process reads its share of the file in parts and reduces it to triangular factors; at the end, the factors
-of all processes are merged and saved. By default, the script runs `work` on one device, on eight virtual devices and in two
-processes, and compares the results. On a cluster, every process calls `jax.distributed.initialize()`, which discovers the
+The script first writes the log to a file. `work` contains the user's program, which does not depend on the number of
+processes. Each process reads its share of the file in parts and reduces it to triangular factors; at the end, the factors
+of all processes are merged and saved. By default, the script runs `work` in one and in two processes, and
+compares the results. On a cluster, every process calls `jax.distributed.initialize()`, which discovers the
 other processes, and then `work`.
 """
 
@@ -57,32 +57,29 @@ def work(log, result):
     )
     mine = itertools.islice(parts, jax.process_index(), None, jax.process_count())  # every n-th part
     factors = jaxdyn.identification.merge_over_processes(jaxdyn.identification.accumulate_stream(COLUMNS, arm, mine))
-    estimate = jaxdyn.identification.weighted_least_squares(
-        factors, jaxdyn.identification.base_parameters(arm, COLUMNS)
-    )
+    estimate = jaxdyn.identification.solve(factors, jaxdyn.identification.base_parameters(arm, COLUMNS))
     if jax.process_index() == 0:
         jaxdyn.identification.save_factors(result, factors)
     print(
-        f"process {jax.process_index()} of {jax.process_count()}, {jax.local_device_count()} devices: "
-        f"{factors.counts[0]} samples, noise {np.round(estimate.noise, 4)} N m"
+        f"process {jax.process_index()} of {jax.process_count()}: "
+        f"{factors.total.counts[0]} samples, noise {np.round(estimate.noise, 4)} N m"
     )
 
 
-def launch(folder, processes, devices):
+def launch(folder, processes):
     """Run `work` in separate processes and return the factors."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    file = folder / f"{processes}-{devices}.npz"
+    file = folder / f"{processes}.npz"
     order = [sys.executable, __file__, "--join", f"127.0.0.1:{port}", str(processes)]
-    names = [folder / f"{processes}-{devices}-{i}.log" for i in range(processes)]
+    names = [folder / f"{processes}-{i}.log" for i in range(processes)]
     children = []
     try:
         for i in range(processes):
-            environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices)}
             with open(names[i], "w") as out:
                 command = [*order, str(i), str(folder / "log.npz"), str(file)]
-                children.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment))
+                children.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT))
         end = time.monotonic() + LIMIT
         while any(child.poll() is None for child in children):
             if any(child.poll() for child in children) or time.monotonic() > end:
@@ -118,16 +115,14 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_log(folder / "log.npz")
-        alone, many, two = (launch(folder, *setting) for setting in ((1, 1), (1, 8), (2, 1)))
+        alone, two = (launch(folder, count) for count in (1, 2))
     arm = jaxdyn.robots.ur10()
     base = jaxdyn.identification.base_parameters(arm, COLUMNS)
-    estimates = [jaxdyn.identification.weighted_least_squares(f, base) for f in (alone, many, two)]
-    deviation = estimates[0].standard_deviations
-    for estimate, name in zip(estimates[1:], ("eight devices", "two processes"), strict=True):
-        off = np.abs((estimate.values - estimates[0].values) / deviation).max()
-        print(f"{name} agree with one device to {off:.0e} standard deviations")
-        assert off < 1e-7
-    draw(base, estimates[0])
+    one, both = (jaxdyn.identification.solve(f, base) for f in (alone, two))
+    off = np.abs((both.values - one.values) / one.standard_deviations).max()
+    print(f"two processes agree with one to {off:.0e} standard deviations")
+    assert off < 1e-7
+    draw(base, one)
 
 
 def draw(base, estimate):

@@ -1,4 +1,4 @@
-"""Factors of long logs: products of preconditioned rows against a dense QR, chunks, files, and logs read in parts."""
+"""Factors of long logs against a dense QR, in chunks, blocks and files, and logs read in parts."""
 
 import dataclasses
 import zipfile
@@ -12,16 +12,17 @@ from jaxdyn import IdentificationError, Log, LogError, OutputError, read_log
 from jaxdyn.identification import (
     Columns,
     Filters,
-    accumulate as accumulation,
     accumulate_stream,
+    base_parameters,
     load_factors,
     merge_factors,
     merge_over_processes,
     preprocess,
     preprocess_stream,
     save_factors,
+    solve,
 )
-from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.accumulate import RunRows, accumulate, accumulate_samples
 from jaxdyn.identification.factors import triangles_of
 from jaxdyn.io import read_log_chunks
 from regression import dense, known_arm, states
@@ -39,12 +40,6 @@ def long_run():
     w = dense(chain, *x)
     tau = w @ np.random.default_rng(1).normal(size=w.shape[2]) + np.random.default_rng(2).normal(size=x[0].shape)
     return chain, x, tau, np.concatenate([w, tau[:, :, None]], axis=2)
-
-
-@pytest.fixture
-def soon(monkeypatch):
-    """Products after the first blocks already."""
-    monkeypatch.setattr(accumulation, "WARM", 600)
 
 
 def assert_factors(factors, rows, tolerance=1e-11):
@@ -68,25 +63,40 @@ def cut(x, tau, *at):
     return zip(*(np.split(a, at) for a in (*x, tau)), strict=True)
 
 
-def test_products_of_preconditioned_rows_give_the_factors_of_qr(long_run, soon):
+def test_samples_in_chunks_of_any_length_give_the_factors_of_qr(long_run):
     chain, x, tau, rows = long_run
     done = []
     factors = accumulate_stream(ALL, chain, cut(x, tau, 3, 1000, 1001, 8000), progress=done.append)
-    assert_factors(factors, rows)
-    assert done[-1] == 11_000 and len(done) < 30 and factors.counts.tolist() == [11_000] * 3
+    assert_factors(factors.total, rows)
+    assert done == [3, 1000, 1001, 8000, 11_000] and factors.total.counts.tolist() == [11_000] * 3
+
+
+def test_a_stream_keeps_blocks_of_neighbouring_samples(long_run):
+    chain, x, tau, rows = long_run
+    factors = accumulate_stream(ALL, chain, cut(x, tau, *range(100, 11_000, 100)))
+    assert len(factors.runs) == 32 and not factors.runs.any()
+    assert factors.counts[:, 0].max() <= 4 * factors.counts[:, 0].min()
+    ends = np.cumsum([0, *factors.counts[:, 0]])
+    for r, a, b in zip(factors.r, ends[:-1], ends[1:], strict=True):
+        np.testing.assert_allclose(r[0].T @ r[0], rows[a:b, 0].T @ rows[a:b, 0], rtol=1e-9, atol=1e-7)
+    base = base_parameters(chain, ALL)
+    whole = accumulate_samples(ALL, chain, [RunRows(tuple(x), tau)])
+    found, expected = solve(factors, base), solve(whole, base)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(found.standard_deviations, expected.standard_deviations, rtol=0.6)
 
 
 def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
     chain, x, tau, rows = long_run
     x, tau, rows = x[:, :900], tau[:900], rows[:900]
     first, second = (accumulate_stream(ALL, chain, [part]) for part in cut(x, tau, 400))
-    assert_factors(merge_factors(first, second), rows)
+    assert_factors(merge_factors(first, second).total, rows)
     save_factors(tmp_path / "run.npz", first)
     (rest,) = list(cut(x, tau, 400))[1:]
     on = accumulate_stream(ALL, chain, [rest], start=load_factors(tmp_path / "run.npz"))
-    assert_factors(on, rows)
+    assert_factors(on.total, rows)
     assert merge_over_processes(on) is on
-    np.testing.assert_array_equal(on.counts, [900] * 3)
+    np.testing.assert_array_equal(on.total.counts, [900] * 3)
     np.testing.assert_array_equal(accumulate_stream(ALL, chain, [], start=on).r, on.r)
     with pytest.raises(OutputError, match="cannot be written"):
         save_factors(tmp_path / "no folder" / "run.npz", first)
@@ -106,7 +116,7 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
     with pytest.raises(IdentificationError, match="invalid factors"):
         load_factors(tmp_path / "other.npz")
     with pytest.raises(IdentificationError, match="are incompatible"):
-        merge_factors(first, first._replace(r=first.r[:, :5, :5]))
+        merge_factors(first, dataclasses.replace(first, r=first.r[..., :5, :5]))
 
 
 def test_bad_samples_are_named(long_run):
@@ -118,14 +128,14 @@ def test_bad_samples_are_named(long_run):
         accumulate_stream(ALL, chain, [(few[0], few[1][:39], *few[2:])])
     with pytest.raises(IdentificationError, match="a chunk has 3 arrays"):
         accumulate_stream(ALL, chain, [few[:3]])
-    with pytest.raises(IdentificationError, match="a chunk has 1 signals, but earlier chunks had 0"):
+    with pytest.raises(IdentificationError, match="are incompatible"):
         accumulate_stream(ALL, chain, [few, (*few, None, np.zeros((40, 3, 1)))])
     broken = [a.copy() for a in few]
     broken[2][7, 1] = np.nan
-    with pytest.raises(IdentificationError, match=r"qdd of sample 47 .* is not finite"):
+    with pytest.raises(IdentificationError, match=r"qdd of sample 7 .* is not finite"):
         accumulate_stream(ALL, chain, [few, broken])
     other = accumulate_stream(Columns(("viscous",)), chain, [few])
-    with pytest.raises(IdentificationError, match=r"factors to continue from have shape \(3, 34, 34\)"):
+    with pytest.raises(IdentificationError, match="are incompatible"):
         accumulate_stream(ALL, chain, [few], start=other)
 
 

@@ -18,13 +18,13 @@ from jaxdyn import IdentificationError, ModelError, from_dh, robots, textbook, w
 from jaxdyn.dynamics import drive_regressor
 from jaxdyn.identification import (
     Columns,
+    accumulate_stream,
     base_parameters,
     coupled_drive,
     fit_quality,
     nearest_parameters,
-    ordinary_least_squares,
     prior_parameters,
-    weighted_least_squares,
+    solve,
 )
 from jaxdyn.identification.accumulate import accumulate
 from jaxdyn.identification.base import RANK_TOLERANCE, _select, impossible_links, stacked, with_parameters
@@ -69,9 +69,9 @@ def mixed():
 def test_factors_keep_every_inner_product(mixed):
     chain, x, tau, w = mixed
     done = []
-    factors = accumulate(ALL, chain, *x, tau, progress=done.append)
+    factors = accumulate_stream(ALL, chain, [(*x, tau)], progress=done.append).total
     assert_grams(factors, np.concatenate([w, tau[:, :, None]], axis=2))
-    assert factors.counts.tolist() == [700] * 3 and done == [SHORT, 700]
+    assert factors.counts.tolist() == [700] * 3 and done == [700]
 
 
 def test_weights_multiply_rows_and_zero_leaves_them_out(mixed):
@@ -86,11 +86,11 @@ def test_weights_multiply_rows_and_zero_leaves_them_out(mixed):
 
 def test_accumulation_goes_on_from_earlier_factors_whatever_the_chunks(mixed):
     chain, x, tau, w = mixed
-    first = accumulate(ALL, chain, *x[:, :77], tau[:77])
+    first = accumulate_stream(ALL, chain, [(*x[:, :77], tau[:77])])
     before = first.r.copy()
-    factors = accumulate(ALL, chain, *x[:, 77:], tau[77:], start=first)
+    factors = accumulate_stream(ALL, chain, [(*x[:, 77:], tau[77:])], start=first).total
     assert_grams(factors, np.concatenate([w, tau[:, :, None]], axis=2))
-    assert factors.counts.tolist() == [700] * 3 and first.counts.tolist() == [77] * 3
+    assert factors.counts.tolist() == [700] * 3 and first.total.counts.tolist() == [77] * 3
     np.testing.assert_array_equal(first.r, before)
 
 
@@ -105,8 +105,8 @@ def test_signals_are_columns_after_the_others(mixed):
     chain, x, tau, w = mixed
     signals = np.random.default_rng(6).normal(size=(*tau.shape, 2))
     rows = np.concatenate([w, signals, tau[:, :, None]], axis=2)
-    first = accumulate(ALL, chain, *x[:, :77], tau[:77], signals=signals[:77])
-    factors = accumulate(ALL, chain, *x[:, 77:], tau[77:], start=first, signals=signals[77:])
+    parts = [(*x[:, part], tau[part], None, signals[part]) for part in (slice(77), slice(77, None))]
+    factors = accumulate_stream(ALL, chain, parts).total
     assert_grams(factors, rows)
     parameters = np.random.default_rng(5).normal(size=w.shape[2] + 2)
     expected = rows[:, :, :-1] @ parameters
@@ -215,10 +215,10 @@ def test_estimates_recover_the_truth_from_exact_samples(truth, exact):
     x, _, parameters, tau, base = exact
     factors = accumulate(ALL, truth, *x, tau)
     expected = base.matrix @ parameters
-    for estimate in (ordinary_least_squares(factors, base), weighted_least_squares(factors, base)):
+    for estimate in (solve(factors, base, name) for name in ("ordinary", "weighted")):
         np.testing.assert_allclose(estimate.values, expected, rtol=1e-6, atol=1e-9)
         assert estimate.noise.max() < 1e-9
-    nothing = weighted_least_squares(accumulate(ALL, truth, *x, 0 * tau), base)
+    nothing = solve(accumulate(ALL, truth, *x, 0 * tau), base)
     np.testing.assert_array_equal(nothing.values, 0)  # no torque and no noise: nothing is divided by zero
 
 
@@ -226,7 +226,7 @@ def test_estimates_recover_the_truth_from_exact_samples(truth, exact):
 def test_ordinary_least_squares_is_numpys(truth, exact, independence):
     x, w, _, tau, base = exact
     tau = tau + np.random.default_rng(1).normal(size=tau.shape)
-    estimate = ordinary_least_squares(accumulate(ALL, truth, *x, tau), base, independence)
+    estimate = solve(accumulate(ALL, truth, *x, tau), base, "ordinary", independence)
     a = w[:, :, base.kept].reshape(-1, base.size)
     values, squares, _, singular = np.linalg.lstsq(a, tau.reshape(-1), rcond=None)
     np.testing.assert_allclose(estimate.values, values, rtol=1e-9, atol=1e-11)
@@ -246,7 +246,7 @@ def test_weighted_least_squares_weighs_joints_by_their_noise(truth, exact):
     noise = np.array([0.02, 0.2, 2.0])
     tau = tau + noise * np.random.default_rng(2).normal(size=tau.shape)
     factors = accumulate(ALL, truth, *x, tau)
-    ols, wls = ordinary_least_squares(factors, base), weighted_least_squares(factors, base)
+    ols, wls = solve(factors, base, "ordinary"), solve(factors, base)
     np.testing.assert_allclose(wls.noise, noise, rtol=0.1)
     a = (w[:, :, base.kept] / wls.noise[:, None]).reshape(-1, base.size)
     values = np.linalg.lstsq(a, (tau / wls.noise).reshape(-1), rcond=None)[0]
@@ -267,7 +267,7 @@ def test_parameters_without_any_effect_on_the_data_are_named(truth, exact, still
     with pytest.raises(
         IdentificationError, match=rf"the data do not excite '\w+{still + 1}.*': log a motion of all joints"
     ):
-        ordinary_least_squares(factors, base)
+        solve(factors, base, "ordinary")
 
 
 def test_motions_that_do_not_tell_parameters_apart_are_refused(truth, exact):
@@ -278,17 +278,17 @@ def test_motions_that_do_not_tell_parameters_apart_are_refused(truth, exact):
         IdentificationError,
         match=r"does not determine these base parameters separately: '.*Log a more informative motion",
     ):
-        ordinary_least_squares(factors, base)
+        solve(factors, base, "ordinary")
 
 
 def test_too_few_samples_are_refused(truth, exact):
     x, _, _, tau, base = exact
     few = accumulate(ALL, truth, *x[:, :9], tau[:9])
     with pytest.raises(IdentificationError, match=r"27 rows of samples cannot determine 28 base parameters"):
-        ordinary_least_squares(few, base)
+        solve(few, base, "ordinary")
     more = accumulate(ALL, truth, *x[:, :100], tau[:100])
     with pytest.raises(IdentificationError, match=r"only 27 of 300 rows of filtered samples count as independent"):
-        ordinary_least_squares(more, base, independence=0.09)
+        solve(more, base, "ordinary", independence=0.09)
 
 
 def test_nearest_parameters_keep_the_base_and_are_nearest(exact):

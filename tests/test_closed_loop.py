@@ -1,4 +1,4 @@
-"""The simulated closed loop and the estimators that use it, against other integrators, differences and the truth."""
+"""The simulated closed loop, against other integrators and differences."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -11,13 +11,12 @@ from scipy.integrate import solve_ivp
 
 import jaxdyn
 from helpers import once
-from jaxdyn import IdentificationError, Log, ModelError, forward_dynamics, from_dh, resistive_force, textbook
+from jaxdyn import IdentificationError, ModelError, forward_dynamics, from_dh, resistive_force, textbook
 from jaxdyn.identification import (
     NOISE_LEVELS,
     ClosedLoop,
     Columns,
     ComputedTorqueLaw,
-    Filters,
     NoiseLevel,
     ProportionalDerivativeLaw,
     Samples,
@@ -25,28 +24,15 @@ from jaxdyn.identification import (
     closed_loop_log,
     coupled_drive,
     drive_gains,
-    estimate_cloe,
-    estimate_didim,
-    estimate_iv,
-    estimate_ols,
-    estimate_tls,
-    estimate_wls,
-    estimation_problem,
-    figures_of_merit,
     joint_springs,
     perturbed_chains,
-    preprocess,
     prior_parameters,
     random_excitation,
-    row_errors,
     simulate_closed_loop,
     simulated_logs as closed_loop,
     simulated_logs as monte_carlo,
 )
 from jaxdyn.identification.base import with_parameters
-from jaxdyn.identification.factors import LEFT_OUT, PRIOR_DEGREES
-from jaxdyn.identification.least_squares import reference_samples
-from jaxdyn.identification.output_error import motion, sensitivities, simulated_rows
 from jaxdyn.identification.simulated_logs import parameters_of, parametric_acceleration, parametric_torque
 from jaxdyn.model.build import check_inertia
 from regression import dense, known_arm
@@ -203,28 +189,6 @@ def test_measured_motions_as_references():
         ClosedLoop.tracking(dataclasses.replace(samples, segments=((0, 30), (30, 60))))
 
 
-def test_a_lead_is_removed_once():
-    """By the problem from logged torques, or by the delay of `Filters`, of which the commanded torques have none."""
-    arm = planar_arm(armature=[0.0, 0.0], friction=jaxdyn.Friction())
-    t = 1e-2 * np.arange(400)
-    wave = lambda t: np.sin(np.stack([2 * t, 3 * t], axis=1))
-    loop = ClosedLoop.following(lambda t: (jnp.stack([t, t], axis=1),) * 3, None, 4.0, 0.01)
-    lead = loop.lead
-    base = base_parameters(arm, Columns(()))
-
-    def problem(shift, delay):
-        """Of a log whose torques lead the motion by `shift`."""
-        log = Log(t, wave(t), None, wave(t + shift), source="run.csv")
-        samples = preprocess(log, Filters(10.0, stride=1, margin=0.5, delay=delay))
-        return estimation_problem(arm, samples, Columns(()), base=base, loops=loop)
-
-    for shift, delay in ((lead, None), (lead, -lead), (0.0, 0.0), (lead - 0.02, [0.02 - lead] * 2)):
-        found, inner = problem(shift, delay), slice(3, -3)
-        time = found.samples[0].t
-        np.testing.assert_allclose(found.torques[0][inner], wave(time)[inner], atol=1e-3)
-        np.testing.assert_allclose(found.commanded_torques[0][inner], wave(time + lead)[inner], atol=1e-3)
-
-
 def test_logs_of_a_loop_have_the_noise_asked_for(monkeypatch):
     """The controller sees the encoders' noise, at all its instants; the log has it where it has samples."""
     q, tau = np.random.default_rng(0).normal(size=(2, 4, 2))
@@ -243,96 +207,6 @@ def test_logs_of_a_loop_have_the_noise_asked_for(monkeypatch):
     q[1, 0] = np.nan
     with pytest.raises(ModelError, match="closed loop is unstable"):
         closed_loop_log(planar_arm(), loop)
-
-
-@pytest.fixture(scope="module")
-def short_runs():
-    """The arm, its base parameters, and two loops of a second with other motions and gains."""
-    arm = planar_arm()
-    loops = []
-    for w, gain in (([5.0, 8.0], [900.0, 150.0]), ([9.0, 6.0], [1600.0, 200.0])):
-        wave = lambda t, k, w=w: jnp.stack(
-            [f**k * jnp.sin(f * t + p + k * np.pi / 2) for f, p in zip(w, (0.3, 1.0), strict=True)], 1
-        )
-        motion = lambda t, wave=wave: tuple(wave(t, k) for k in range(3))
-        law = ProportionalDerivativeLaw(jnp.asarray(gain), jnp.asarray(gain) / 20)
-        loops.append(ClosedLoop.following(motion, law, 1.0, 4e-3, every=2, method="semi_implicit_euler"))
-    return arm, base_parameters(arm, SMOOTH), loops
-
-
-def short_problem(short_runs, levels, start):
-    """Logs of the true arm with white noise, to be explained by another one."""
-    arm, base, loops = short_runs
-    problem = estimation_problem(arm, [reference_samples(loop) for loop in loops], SMOOTH, base=base, loops=loops)
-    rng, samples = np.random.default_rng(1), []
-    for run, (loop, (position, torque)) in enumerate(zip(loops, levels, strict=True)):
-        moved = motion(problem, run, base.matrix @ problem.prior)
-        assert moved is not None and len(moved.q) == 126
-        q, tau = (x + s * rng.normal(size=x.shape) for x, s in ((moved.q, position), (moved.tau, torque)))
-        samples.append(
-            preprocess(Log(np.arange(126) / loop.rate, q, None, tau), Filters(position_cutoff=25.0, stride=1))
-        )
-    return estimation_problem(start, samples, SMOOTH, base=base, loops=loops)
-
-
-@pytest.mark.ci
-def test_estimators_that_simulate_end_where_their_conditions_hold(short_runs):
-    """From another robot: exact without noise; with it, where the weighted residuals are orthogonal, with their deviations."""
-    arm, base, _ = short_runs
-    truth, start = base.matrix @ prior_parameters(arm, SMOOTH), perturbed_chains(arm, 1, seed=2)[0]
-    exact = short_problem(short_runs, [(0.0, 0.0)] * 2, start)
-    noisy = short_problem(short_runs, [(1e-5, 0.05), (3e-5, 0.2)], start)
-    noisy.weights[0][:20, 1] = 0.0
-    masks, runs = noisy.weights, range(2)
-    for estimator in (estimate_iv, estimate_didim, estimate_cloe):
-        name, tight = estimator.__name__, {"tolerance": 1e-7, "iterations": 30}
-        limit = estimator(exact, **tight).values
-        if estimator is not estimate_iv:  # its measured regressor contains a fast motion, low-passed at 25 Hz
-            np.testing.assert_allclose(limit, truth, atol=1e-6, err_msg=name)
-        found = estimator(noisy, **tight)
-        assert found.converged and found.iterations == len(found.history) < 30, name
-        assert found.simulations >= found.iterations * len(runs)
-        z = (found.values - limit) / found.standard_deviations
-        assert np.abs(z).max() < (10 if name == "estimate_iv" else 5), (name, z)
-        simulated, positions = (
-            simulated_rows(noisy, found.values),
-            [sensitivities(noisy, k, found.values) for k in runs],
-        )
-        if name == "estimate_cloe":
-            left = [s.q - q for s, (q, _) in zip(noisy.samples, positions, strict=True)]
-            w = [j for _, j in positions]
-        else:
-            w = simulated if name == "estimate_didim" else noisy.measured_rows()
-            torques = noisy.commanded_torques if name == "estimate_didim" else noisy.torques
-            left = [tau - x @ found.values for tau, x in zip(torques, w, strict=True)]
-        z = simulated if name == "estimate_iv" else w  # the residuals are orthogonal to these
-        independence = noisy.independence if name != "estimate_cloe" else 2 * 0.9 * 25 / 125
-        counts = np.stack([m.sum(0) for m in masks])
-        spent = 1 - base.size / independence / counts.sum()
-        squares = np.stack([((e * m) ** 2).sum(0) for e, m in zip(left, masks, strict=True)])
-        noise = np.sqrt(squares / counts / (1 if name == "estimate_cloe" else spent))
-        np.testing.assert_allclose(found.run_noise, noise, rtol=1e-5, err_msg=name)
-        np.testing.assert_allclose(found.noise, np.sqrt((noise**2).mean(0)), rtol=1e-5)
-        scaled = lambda parts, noise=noise: np.concatenate(
-            [(x * (m / s)[..., None]).reshape(-1, x.shape[2]) for x, m, s in zip(parts, masks, noise, strict=True)]
-        )
-        z, w, e = scaled(z), scaled(w), scaled([e[..., None] for e in left])[:, 0]
-        assert np.abs(z.T @ e).max() < 1e-4 * (np.linalg.norm(z, axis=0) * np.linalg.norm(e)).max(), name
-        across = np.linalg.inv(z.T @ w)
-        variance = (e @ e) / (counts.sum() * spent) / independence
-        np.testing.assert_allclose(
-            found.independent_covariance, variance * across @ (z.T @ z) @ across.T, rtol=1e-4, atol=1e-14
-        )
-        assert found.degrees == LEFT_OUT - 1 + PRIOR_DEGREES
-        if name == "estimate_iv":
-            np.testing.assert_allclose(found.condition, np.linalg.cond(z), rtol=1e-4)
-            np.testing.assert_allclose(found.joint_residuals, np.sqrt(squares.sum(0) / counts.sum(0)), rtol=1e-5)
-        else:
-            np.testing.assert_allclose(found.joint_residuals, np.sqrt((squares / counts).mean(0)), rtol=1e-5)
-    merit = figures_of_merit(noisy, found, truth)
-    errors = [np.linalg.norm(e) / np.linalg.norm(s.q) for e, s in zip(left, noisy.samples, strict=True)]
-    assert merit.position == pytest.approx(100 * np.mean(errors))
-    assert merit.simulations == found.simulations
 
 
 @pytest.fixture(scope="module")
@@ -362,100 +236,6 @@ def test_the_loop_moves_as_another_integrator_says(planar):
     )  # with the true model fed forward only rounding is left to follow
     exact = jax.jit(simulate_closed_loop)(dataclasses.replace(loop, law=nominal), arm)
     assert np.abs(np.asarray(exact.q) - np.asarray(loop.q)[::2]).max() < 2e-3
-
-
-@pytest.mark.nightly
-def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
-    arm, base, loop = planar
-    truth = base.matrix @ prior_parameters(arm, SMOOTH)
-    quiet = preprocess(closed_loop_log(arm, loop, NoiseLevel(0.0, 0.0)), Filters(position_cutoff=50.0, stride=1))
-    noisy = preprocess(
-        closed_loop_log(arm, loop, NoiseLevel(2e-5, 0.1), seed=4), Filters(position_cutoff=50.0, stride=1)
-    )
-    for k, start in enumerate(perturbed_chains(arm, 3, seed=2)):
-        for estimator in (estimate_iv, estimate_didim, estimate_cloe):
-            if k == 0:
-                exact = estimator(estimation_problem(start, quiet, SMOOTH, base=base, loops=loop), tolerance=1e-8)
-                assert np.abs(exact.values - truth).max() < (2e-4 if exact.method == "IV" else 1e-8), exact.method
-            found = estimator(estimation_problem(start, noisy, SMOOTH, base=base, loops=loop))
-            z = (found.values - truth) / found.standard_deviations
-            assert found.converged and np.abs(z).max() < 5, (found.method, z)
-            assert found.simulations >= found.iterations and np.abs(found.values - truth).max() < 0.05
-
-
-@pytest.mark.ci
-def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares(planar):
-    """Noise of 3e-4 rad at the encoders, hardly filtered: 20 logs."""
-    arm, base, loop = planar
-    found = {"OLS": [], "IV": []}
-
-    def problem_of(noise, seed):
-        s = preprocess(closed_loop_log(arm, loop, noise, seed=seed), Filters(position_cutoff=40.0, stride=1))
-        return estimation_problem(arm, s, SMOOTH, base=base, loops=loop)
-
-    truth = estimate_iv(problem_of(NoiseLevel(0.0, 0.0), 0)).values
-    assert np.abs(truth - base.matrix @ prior_parameters(arm, SMOOTH)).max() < 2e-4  # 0.024 with the lead
-    for seed in range(20):
-        problem = problem_of(NoiseLevel(3e-4, 0.05), seed)
-        found["OLS"].append(estimate_ols(problem).values)
-        found["IV"].append(estimate_iv(problem, tolerance=1e-2).values)
-    bias = {k: (np.mean(v, 0) - truth) / (np.std(v, 0) / np.sqrt(20)) for k, v in found.items()}
-    size = {k: np.abs(np.mean(v, 0) - truth).max() for k, v in found.items()}
-    assert np.sqrt((bias["IV"] ** 2).mean()) < 4 < 50 < np.sqrt((bias["OLS"] ** 2).mean()), bias
-    assert size["IV"] < 0.01 < 0.9 < size["OLS"]
-
-
-@pytest.mark.ci
-def test_torques_are_delayed_by_the_lead_of_a_held_torque(planar):
-    """Without noise, the bias of the measured rows is that of half a period; `commanded_torques` are those of the log."""
-    arm, base, loop = planar
-    s = preprocess(closed_loop_log(arm, loop, NoiseLevel(0.0, 0.0)), Filters(position_cutoff=40.0, stride=1))
-    truth = base.matrix @ prior_parameters(arm, SMOOTH)
-    problem = lambda lead, **options: estimation_problem(
-        arm, s, SMOOTH, base=base, loops=dataclasses.replace(loop, lead=lead), **options
-    )
-    error = lambda lead, **options: np.abs(estimate_ols(problem(lead, **options)).values - truth).max()
-    assert loop.lead == loop.dt / 2 and ClosedLoop.tracking(s).lead == 0
-    assert error(0.0) > 0.02 > 50 * error(loop.lead)
-    assert error(0.0, parallel_cutoff=20.0) > 0.02 > 50 * error(loop.lead, parallel_cutoff=20.0)
-    np.testing.assert_array_equal(problem(loop.lead).commanded_torques[0], s.tau)
-    ahead = np.interp(s.t[1:] - loop.lead, s.t, s.tau[:, 0])
-    np.testing.assert_allclose(problem(loop.lead).torques[0][1:, 0], ahead, atol=1e-3 * np.abs(s.tau).max())
-
-
-@pytest.mark.nightly
-def test_intervals_hold_the_truth_of_an_arm_under_its_controller(planar):
-    """40 logs: the noise of positions biases none of these, and neither does the held torque."""
-    arm, base, loop = planar
-    truth, noise = base.matrix @ prior_parameters(arm, SMOOTH), NoiseLevel(2e-5, 0.1)
-    share = np.sqrt(2 * 40.0 / 250.0)  # of the noise that passes the filter
-    inside = {"TLS": [], "IV": [], "DIDIM": []}
-    for seed in range(40):
-        s = preprocess(closed_loop_log(arm, loop, noise, seed=seed), Filters(position_cutoff=40.0))
-        problem = estimation_problem(arm, s, SMOOTH, base=base, loops=loop)
-        errors = row_errors(problem, share * noise.position, share * noise.torque)
-        for found in (estimate_tls(problem, errors), estimate_iv(problem), estimate_didim(problem)):
-            lower, upper = found.confidence_intervals().T
-            inside[found.method].append((lower < truth) & (truth < upper))
-    shares = {name: np.mean(x) for name, x in inside.items()}
-    assert all(0.92 < x < 0.995 for x in shares.values()), shares
-
-
-@pytest.mark.nightly
-def test_a_log_without_its_controller_is_tracked(planar):
-    arm, base, loop = planar
-    truth = base.matrix @ prior_parameters(arm, SMOOTH)
-    s = preprocess(closed_loop_log(arm, loop, NoiseLevel(1e-5, 0.05)), Filters(position_cutoff=20.0, stride=2))
-    problem = estimation_problem(arm, s, SMOOTH, base=base, loops=ClosedLoop.tracking(s, period=8e-3))
-    assert isinstance(problem.loops[0], ClosedLoop) and problem.loops[0].every == 1
-    for estimator in (estimate_wls, estimate_didim, estimate_iv):
-        found = estimator(problem)
-        assert np.abs(found.values - truth).max() < (0.1 if found.method == "DIDIM" else 0.03), found.method
-    with pytest.raises(IdentificationError, match=r"do(es)? not separate|do not excite"):
-        estimate_cloe(problem)  # the motion follows its reference whatever the parameters are
-    broken = dataclasses.replace(s, segments=((0, 100), (100, len(s))))
-    with pytest.raises(IdentificationError, match="in 2 pieces cannot be simulated"):
-        ClosedLoop.tracking(broken)
 
 
 @pytest.mark.nightly

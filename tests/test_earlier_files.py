@@ -37,7 +37,7 @@ def test_a_model_with_friction_that_has_memory():
 
 def test_factors_of_a_log():
     factors = load_factors(FILES / "factors.npz")
-    assert factors.counts.tolist() == [50, 50] and np.isfinite(factors.r).all()
+    assert factors.counts.tolist() == [[50, 50]] and np.isfinite(factors.r).all()
 
 
 def test_an_exported_function():

@@ -28,7 +28,7 @@ from jaxdyn.identification import (
     Viscous,
     base_parameters,
     fit_friction,
-    weighted_least_squares,
+    solve,
 )
 from jaxdyn.identification.accumulate import accumulate
 from jaxdyn.identification.friction_fit import chain_with_friction, with_signals
@@ -235,7 +235,7 @@ def test_widths_and_torques_of_a_slipping_drive_are_found(slipping):
     one = fit_friction(chain, [s], fit.model, iterations=0, base=base)
     signals, known = one.signals(s), one.model.known(s)
     factors = accumulate(columns, chain, s.q, s.qd, s.qdd, s.tau, known.astype(float), signals=signals)
-    estimate = weighted_least_squares(factors, with_signals(base, one.model.names(2)))
+    estimate = solve(factors, with_signals(base, one.model.names(2)))
     assert np.all(np.abs(estimate.values - one.values) < 0.05 * estimate.standard_deviations)
     parameters = np.zeros(len(columns.names(2)) + signals.shape[2])
     parameters[with_signals(base, one.model.names(2)).kept] = estimate.values

@@ -81,15 +81,10 @@ def test_factors_of_a_mechanism_keep_every_inner_product():
     qd, qdd, tau = generator.normal(size=(3, count, chain.nv))
     rows = np.asarray(jax.jit(jax.vmap(columns.matrix, (None, 0, 0, 0)))(chain, q, qd, qdd))
     whole = np.concatenate([rows, tau[:, :, None]], axis=2)
-    from jaxdyn.identification import accumulate as module
-
-    for warm in (module.WARM, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "WARM", warm)
-            r = accumulate(columns, chain, q, qd, qdd, tau).r
-        expected, found = np.einsum("tjp,tjq->jpq", whole, whole), r.transpose(0, 2, 1) @ r
-        size = np.sqrt(np.maximum(np.einsum("jpp->jp", expected), 1e-300))
-        assert (np.abs(found - expected) / size[:, :, None] / size[:, None, :])[expected != 0].max() < 1e-9
+    r = accumulate(columns, chain, q, qd, qdd, tau).r
+    expected, found = np.einsum("tjp,tjq->jpq", whole, whole), r.transpose(0, 2, 1) @ r
+    size = np.sqrt(np.maximum(np.einsum("jpp->jp", expected), 1e-300))
+    assert (np.abs(found - expected) / size[:, :, None] / size[:, None, :])[expected != 0].max() < 1e-9
     held = with_parameters(chain, columns, prior_parameters(chain, columns))
     assert jax.tree.all(jax.tree.map(lambda a, b: bool(np.allclose(a, b)), held, chain))
 

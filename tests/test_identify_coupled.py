@@ -23,15 +23,17 @@ from jaxdyn.identification import (
     Viscous,
     base_parameters,
     diagnose,
-    estimate_wls,
-    estimation_problem,
     load_torque_model,
     motion_limits,
     optimal_excitation,
     preprocess,
     prior_parameters,
     save_torque_model,
+    solve,
 )
+from jaxdyn.identification.accumulate import accumulate_samples
+from jaxdyn.identification.columns import all_columns, with_friction_at_joints
+from jaxdyn.identification.friction_fit import base_with_friction, with_signals
 from jaxdyn.io.logs import Log, check_log
 from jaxdyn.report import write_report
 
@@ -96,15 +98,17 @@ def measured(t, q, tau, noise, seed, name):
 def agreeing(chain, logs):
     """Share of base parameters within two standard deviations of the truth, over logs that differ in their noise.
 
-    Both sides of the equations pass one low-pass. One log says little: its parameters' errors are correlated, and the
-    share of a single log lies anywhere between 80 and 100 %.
+    One log says little: its parameters' errors are correlated, and the share of a single log lies anywhere between 80 and
+    100 %.
     """
+    columns, base = all_columns(chain), base_parameters(chain)
+    true = base.matrix @ prior_parameters(chain, columns)
     shares = []
     for log in logs:
-        samples = preprocess(log, Filters(position_cutoff=30.0, stride=1))
-        problem = estimation_problem(chain, samples, parallel_cutoff=5.0)
-        found = estimate_wls(problem)
-        true = problem.base.matrix @ prior_parameters(chain, problem.columns)
+        samples = preprocess(log, Filters(position_cutoff=30.0))
+        found = solve(
+            accumulate_samples(columns, chain, [(samples, samples.tau)]), base, independence=samples.independence
+        )
         shares.append(np.mean(np.abs(found.values - true) <= 2 * found.standard_deviations))
     return np.mean(shares)
 
@@ -134,11 +138,15 @@ def test_a_friction_model_replaces_the_friction_of_motors_of_one_joint():
     wrist = textbook.coupled_wrist()
     t, q, *_ = motion([0.5, 0.5, 0.5], 10.0, 125.0, 3)
     samples = preprocess(Log(t, q, None, 0 * q, "wrist"), Filters(10.0, stride=1))
-    problem = estimation_problem(wrist, samples, friction=FrictionModel((Viscous(), Coulomb(), Offset())))
-    friction = [name for name in problem.base.names if name[0] in "BFfo"]
+    model = FrictionModel((Viscous(), Coulomb(), Offset()))
+    chain, columns = with_friction_at_joints(wrist, all_columns(wrist))
+    columns = dataclasses.replace(columns, drive_terms=("armature",))
+    base = with_signals(base_with_friction(chain, columns, model), model.names(chain.n))
+    friction = [name for name in base.names if name[0] in "BFfo"]
     assert friction == ["B3", "Fc3", *(f"{x}{j}" for j in (1, 2, 3) for x in ("fv", "fc", "off"))]
-    np.testing.assert_array_equal(problem.chain.transmission.friction.viscous[:2], 0)
-    r = problem.pooled.r[:, :, problem.base.kept].reshape(-1, problem.base.size)
+    np.testing.assert_array_equal(chain.transmission.friction.viscous[:2], 0)
+    blocks = accumulate_samples(columns, chain, [(samples, samples.tau, None, model.signals(samples))])
+    r = blocks.total.r[:, :, base.kept].reshape(-1, base.size)
     assert np.linalg.cond(r / np.linalg.norm(r, axis=0)) < 1e3
 
 

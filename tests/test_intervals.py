@@ -14,18 +14,15 @@ from jaxdyn.identification import (
     Consistency,
     Filters,
     MechanismLog,
-    QRFactors,
     Terms,
-    block_factors,
     identify_mechanism,
     identify_together,
     known_parameters,
-    ordinary_least_squares,
     prior_parameters,
     random_excitation,
+    solve as weighted,
     split_half,
     synthetic_log,
-    weighted_least_squares as weighted,
 )
 from jaxdyn.identification.base import BaseParameters
 from jaxdyn.identification.factors import LEFT_OUT, PRIOR_DEGREES, dense_blocks
@@ -51,7 +48,7 @@ def run_of(seed, samples=800, smooth=False, noise=0.3):
 
 def test_the_covariance_is_that_of_fits_that_leave_out_blocks():
     rows = run_of(0)
-    found = ordinary_least_squares(dense_blocks([rows]), BASE)
+    found = solve(dense_blocks([rows]), BASE, "ordinary")
     fits = []
     for part in np.array_split(np.arange(800), LEFT_OUT):
         rest = np.delete(rows, part, axis=0).reshape(-1, B + 1)
@@ -63,7 +60,7 @@ def test_the_covariance_is_that_of_fits_that_leave_out_blocks():
     share = (LEFT_OUT - 1) / (LEFT_OUT - 1 + PRIOR_DEGREES)
     np.testing.assert_allclose(found.covariance, share * left_out + (1 - share) * ratio * independent, rtol=1e-8)
     assert np.linalg.eigvalsh(found.covariance).min() > 0
-    plain = ordinary_least_squares(dense_blocks([rows]).total, BASE)
+    plain = solve(dense_blocks([rows]).total, BASE, "ordinary")
     np.testing.assert_allclose(plain.covariance, independent, rtol=1e-9)
     np.testing.assert_array_equal(plain.values, found.values)
 
@@ -93,12 +90,8 @@ def test_blocks_of_runs_are_put_together_in_order():
     parts = [dense_blocks([x[:100] for x in runs]), dense_blocks([x[100:] for x in runs])]
     both = parts[0].joined(parts[1])
     assert np.all(np.diff(both.runs) >= 0) and both.counts.sum() == blocks.counts.sum()
-    same = block_factors([QRFactors(r, c) for r, c in zip(blocks.r, blocks.counts, strict=True)], blocks.runs.tolist())
-    np.testing.assert_array_equal(weighted(same, BASE).covariance, weighted(blocks, BASE).covariance)
     with pytest.raises(IdentificationError, match="are incompatible"):
         blocks.joined(BlockFactors(blocks.r[:, :1], blocks.counts[:, :1], blocks.runs))
-    with pytest.raises(IdentificationError, match="cannot form blocks"):
-        block_factors([])
 
 
 def test_halves_that_do_not_agree_are_named():
@@ -116,7 +109,7 @@ def test_halves_that_do_not_agree_are_named():
 @pytest.mark.ci
 def test_halves_and_pairs_of_real_runs_agree(shared_data):
     names = ("UR10e 30 s", "UR10e ptp", "Panda", "KR300 B")
-    found = list(intervals.real(intervals.ESTIMATORS["WLS"], names))
+    found = list(intervals.real("weighted", names))
     assert len(found) == 5
     for what, held, plain in found:
         assert held.share >= 0.9 and held.rms <= 1.3, what
@@ -126,7 +119,7 @@ def test_halves_and_pairs_of_real_runs_agree(shared_data):
 @pytest.mark.ci
 def test_intervals_hold_on_simulated_logs():
     problems, truth = intervals.simulated(10, 20.0)
-    estimates = [intervals.ESTIMATORS["WLS"](problem) for problem in problems]
+    estimates = [intervals.estimate("weighted", problem) for problem in problems]
     share, rms = intervals.coverage(estimates, truth)
     assert 0.92 <= share <= 0.98 and 0.8 < rms < 1.2
     smaller = dataclasses.replace(estimates[0], covariance=0.25 * estimates[0].covariance)

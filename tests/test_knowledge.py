@@ -23,8 +23,8 @@ from jaxdyn.identification import (
     prior_parameters,
     pullback_divergence,
     random_excitation,
+    solve,
     synthetic_log,
-    weighted_least_squares,
 )
 from jaxdyn.identification.columns import all_columns
 from jaxdyn.identification.factors import dense_blocks, mirrored_parameters
@@ -176,11 +176,11 @@ def test_least_squares_with_knowledge_is_that_of_all_rows_and_covers_the_truth(a
         wrong = np.array(chain.inertia)
         for i in range(2):
             wrong[i] += spread[i] @ rng.normal(size=10)
-        known = dataclasses.replace(knowledge.of(chain, columns))
+        known = knowledge.of(chain, columns)
         sides = known.rows[:, :-1] @ np.concatenate([wrong.reshape(-1), true[30:]])
         stated = np.column_stack([known.rows[:, :-1], sides])
         blocks = dense_blocks([np.concatenate([w, tau[:, :, None]], axis=2)])
-        found = weighted_least_squares(blocks, base, known=stated)
+        found = solve(blocks, base, known=dataclasses.replace(known, rows=stated))
         shares.append(np.mean(np.abs(found.values - base.matrix @ true) <= 2 * found.standard_deviations))
         if turn == 0:
             dense = (np.concatenate([w, tau[:, :, None]], axis=2) / found.noise[None, :, None]).reshape(

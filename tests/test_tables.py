@@ -10,9 +10,7 @@ import pytest
 from jaxdyn import Log, TrajectoryError
 from jaxdyn.identification import (
     Coulomb,
-    EstimatorComparison,
     FrictionModel,
-    Merit,
     Viscous,
     compare_models,
     fit_friction,
@@ -77,13 +75,6 @@ def test_models_compared(pandas):
     table = compared.to_pandas()
     assert list(table.index) == list(truth.joint_names)
     np.testing.assert_array_equal(table["given", "rms"], compared.fits[1].rms)
-
-
-def test_estimators_compared(pandas):
-    _, result = small_example()
-    merit = Merit(1.0, np.nan, 2.0, 0.1, 3, 0)
-    table = EstimatorComparison(result.base.names, (result.estimate,), (merit,), ()).to_pandas()
-    assert list(table.index) == [result.estimate.method] and table["torque"].iloc[0] == 1.0 and "converged" in table
 
 
 def test_friction_parameters(pandas):

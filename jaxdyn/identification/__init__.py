@@ -46,25 +46,6 @@ from .diagnostics import (
     diagnose as diagnose,
     diagnose_identification as diagnose_identification,
 )
-from .estimators import (
-    Elimination as Elimination,
-    EssentialParameters as EssentialParameters,
-    EstimatorComparison as EstimatorComparison,
-    Merit as Merit,
-    RecursiveState as RecursiveState,
-    compare_estimators as compare_estimators,
-    essential_parameters as essential_parameters,
-    estimate_irls as estimate_irls,
-    estimate_iv as estimate_iv,
-    estimate_recursive as estimate_recursive,
-    estimate_tls as estimate_tls,
-    figures_of_merit as figures_of_merit,
-    recursive_path as recursive_path,
-    recursive_start as recursive_start,
-    recursive_step as recursive_step,
-    recursive_values as recursive_values,
-    row_errors as row_errors,
-)
 from .excitation import (
     FourierSeries as FourierSeries,
     FourierTrajectory as FourierTrajectory,
@@ -88,8 +69,6 @@ from .excitation_design import (
 )
 from .factors import (
     BlockFactors as BlockFactors,
-    QRFactors as QRFactors,
-    block_factors as block_factors,
     load_factors as load_factors,
     merge_factors as merge_factors,
     merge_over_processes as merge_over_processes,
@@ -127,14 +106,13 @@ from .from_commands import (
 from .knowledge import Knowledge as Knowledge
 from .least_squares import (
     Estimate as Estimate,
-    EstimationProblem as EstimationProblem,
+    RecursiveState as RecursiveState,
     SplitHalf as SplitHalf,
-    estimate_ols as estimate_ols,
-    estimate_wls as estimate_wls,
-    estimation_problem as estimation_problem,
-    ordinary_least_squares as ordinary_least_squares,
+    recursive_start as recursive_start,
+    recursive_step as recursive_step,
+    recursive_values as recursive_values,
+    solve as solve,
     split_half as split_half,
-    weighted_least_squares as weighted_least_squares,
 )
 from .mechanism_fit import (
     ElasticIdentification as ElasticIdentification,
@@ -148,7 +126,6 @@ from .mechanisms import (
     read_mechanism_log as read_mechanism_log,
     write_mechanism_log as write_mechanism_log,
 )
-from .output_error import estimate_cloe as estimate_cloe, estimate_didim as estimate_didim
 from .payload import (
     DriveGains as DriveGains,
     Payload as Payload,

@@ -571,6 +571,13 @@ def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Arr
     return chain
 
 
+def without_friction(chain: Chain) -> Chain:
+    """A copy of the chain with zero friction and offsets, which a friction model replaces."""
+    none = jnp.zeros(chain.n, chain.dtype)
+    friction = dataclasses.replace(chain.friction, viscous=none, coulomb=none, stribeck=none, offset=none)
+    return dataclasses.replace(chain, friction=friction)
+
+
 def impossible_links(chain: Chain) -> tuple[str, ...]:
     """One sentence for each physically inconsistent link of a chain, with the reason."""
     faults = []

@@ -23,7 +23,7 @@ from scipy import linalg
 from ..errors import IdentificationError, ModelError
 from ..model.chain import Chain, with_bodies
 from ..spatial.inertia import check_consistent, pseudo_inertia
-from .base import BaseParameters, stacked
+from .base import BaseParameters
 from .columns import Columns
 from .consistency import (
     DENSITIES,
@@ -39,11 +39,9 @@ from .consistency import (
     no_constraints,
     prior_factors,
 )
-from .factors import BlockFactors, QRFactors
 from .least_squares import Estimate
 
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
-PRECISION = 1e-4  # lower bound on the noise, as a fraction of the RMS torque
 GAP = 1e-8  # largest excess of the cost over its infimum, as a fraction of the cost
 RIDGE = 1e-4  # regularisation of undetermined drive terms, relative to a column's information
 STEPS = 100  # maximum number of steps per round
@@ -178,17 +176,14 @@ def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
 
 
 def consistent_problem(
-    factors: QRFactors | BlockFactors,
-    base: BaseParameters,
     estimate: Estimate,
+    base: BaseParameters,
     columns: Columns,
     prior: Float[np.ndarray, " p"],
     *,
-    independence: float = 1.0,
     weight: float = 1.0,
     divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
-    known: Float[np.ndarray, "k w"] | None = None,
 ) -> ConsistentProblem:
     """Create the physically consistent counterpart of an unconstrained estimation problem, with the same weights.
 
@@ -198,29 +193,19 @@ def consistent_problem(
     standard deviation of 100 %. Its effect is negligible on parameters that the log determines, but it determines the others.
 
     Args:
-        factors: factors of the log; in blocks, if the weights of `estimate` are those of runs and joints.
+        estimate: the unconstrained estimate (`solve`), whose rows are fitted.
         base: the base parameters.
-        estimate: the unconstrained estimate by `weighted_least_squares` from the same factors.
         columns: the identified columns.
         prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
-        independence: fraction of the samples that count as independent.
         weight: weight of the prior.
         divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function
             that is convex in a link's ten parameters.
         constraints: constraints from prior knowledge.
-        known: rows [P, y] of prior knowledge P @ parameters = y, scaled to unit standard deviation (`Known.stated`).
 
     Raises:
         IdentificationError: the prior is physically inconsistent, or the constraints or the weight are invalid.
     """
-    links, own = _links(columns, base, prior), estimate.noise
-    if isinstance(factors, BlockFactors):
-        factors, own = factors.by_run, own if estimate.run_noise is None else estimate.run_noise.reshape(-1)
-    size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
-    noise = np.maximum(own, np.maximum(PRECISION * size, np.finfo(float).tiny))
-    noise = np.where(size > 0, noise, np.maximum(own, 1.0))
-    r = stacked(factors, np.sqrt(independence) / noise)
-    r = r if known is None else np.concatenate([r, known])
+    links, r = _links(columns, base, prior), estimate.rows
     q, upper = np.linalg.qr(r[:, base.kept])
     values = q.T @ r[:, -1]
     floor = 0.5 * max(float(r[:, -1] @ r[:, -1] - values @ values), 0.0)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from ..errors import LogError
 from ..io.logs import Log
 from ..model.chain import Chain, coordinate_names
-from .accumulate import accumulate_blocks
+from .accumulate import accumulate_samples
 from .base import BaseParameters, base_parameters
 from .columns import Columns
 from .factors import as_float64, below, equal_blocks, triangle_of
@@ -184,8 +184,8 @@ def _factors(
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
         friction = usual_friction(chain).blocks(s, load)
         signals = np.concatenate([friction, shifted[:, :, :-1]], axis=2)
-        parts.append((s.q, s.qd, s.qdd, shifted[:, :, -1], None, signals))
-    found = accumulate_blocks(RIGID, chain, parts, edges=[equal_blocks(len(s), BLOCKS) for s, _ in runs])
+        parts.append(((s.q, s.qd, s.qdd), shifted[:, :, -1], None, signals))
+    found = accumulate_samples(RIGID, chain, parts, edges=[equal_blocks(len(s), BLOCKS) for s, _ in runs])
     return found.r[..., [*base.kept, *range(base.matrix.shape[1], found.r.shape[3])]]
 
 

@@ -20,7 +20,7 @@ from .base import BaseParameters, base_parameters, impossible_links, prior_param
 from .columns import Columns, all_columns
 from .delay import LATEST, RIGID, shown_delay
 from .factors import BlockFactors, QRFactors, as_float64, below, check_identifiable
-from .least_squares import weighted_least_squares
+from .least_squares import solve as least_squares
 from .loaded_runs import all_of, cleared, independent_columns, late_part, solve, with_rows
 from .prediction import by_chunks, link_rows
 from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike
@@ -292,7 +292,7 @@ def _with_signs(blocks: BlockFactors, signs: Float[np.ndarray, " n"]) -> BlockFa
 
 def _fitted(factors: QRFactors, independence: float) -> tuple[np.ndarray, np.ndarray]:
     """Values of a weighted fit to independent columns, and the noise of each joint."""
-    found = weighted_least_squares(factors, all_of(factors.r.shape[2] - 1), independence, iterations=6)
+    found = least_squares(factors, all_of(factors.r.shape[2] - 1), independence=independence, iterations=6)
     size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
     return found.values, np.maximum(found.noise, np.maximum(1e-9 * size, 1e-300))
 

@@ -30,7 +30,7 @@ import io
 import itertools
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -214,31 +214,25 @@ class QRFactors(NamedTuple):
         return np.sqrt((residual**2).sum(1) / np.maximum(self.counts, 1))
 
 
-def merge_factors(*factors: QRFactors) -> QRFactors:
-    """Merge the factors of several parts of the samples, by a QR decomposition of the stacked factors.
+def merge_factors(*factors: "BlockFactors") -> "BlockFactors":
+    """Merge the factors of several parts of the samples; the blocks are those of all parts, sorted by run.
 
-    The merged factor R of each joint satisfies R^T R = sum_k R_k^T R_k. Up to rounding errors, R therefore does not
-    depend on the devices, or on the order in which samples are accumulated.
+    Up to rounding errors, the result does not depend on the devices or processes that accumulated the parts.
 
     Raises:
         IdentificationError: there are no factors, or they come from different robots or columns.
     """
     if not factors:
         raise IdentificationError("there are no factors to merge; pass at least one")
-    shapes = {f.r.shape for f in factors}
-    if len(shapes) > 1:
-        raise IdentificationError(
-            f"factors of shapes {' and '.join(map(str, sorted(shapes)))} are incompatible: they must come from one "
-            "robot and the same columns"
-        )
-    return QRFactors(combined([f.r for f in factors]), np.sum([f.counts for f in factors], axis=0))
+    return functools.reduce(BlockFactors.joined, factors)
 
 
-def merge_over_processes(factors: QRFactors) -> QRFactors:
+def merge_over_processes(factors: "BlockFactors") -> "BlockFactors":
     """Merge the factors of all processes, and return the merged factors on every process.
 
     Call `jax.distributed.initialize` first. Each process passes the factors of its own samples. With only one process,
-    the factors are returned unchanged. Each process sends 8 n (p + 1)^2 bytes, however many samples there are.
+    the factors are returned unchanged. Each process sends 8 k n (p + 1)^2 bytes for k blocks, however many samples there
+    are.
 
     Args:
         factors: factors of this process's samples.
@@ -246,18 +240,22 @@ def merge_over_processes(factors: QRFactors) -> QRFactors:
     Raises:
         IdentificationError: the factors of the processes come from different robots or columns.
     """
-    import jax
-
     if jax.process_count() == 1:
         return factors
-    counts = np.asarray(factors.counts, np.float64)
+    own = factors.thinned()
+    room = 2 * BLOCKS - len(own.runs)  # all processes send arrays of equal shape
+    padded = [np.concatenate([x, np.zeros((room, *x.shape[1:]))]) for x in (own.r, own.counts, own.runs)]
     with jax.enable_x64(True):
-        r, counts = process_allgather((np.asarray(factors.r, np.float64), counts))
-    return merge_factors(*(QRFactors(np.asarray(a), np.asarray(b).astype(int)) for a, b in zip(r, counts, strict=True)))
+        r, counts, runs = (np.asarray(x) for x in process_allgather(tuple(x.astype(np.float64) for x in padded)))
+    parts = []
+    for part, count, run in zip(r, counts, runs, strict=True):
+        there = count.any(axis=1)
+        parts.append(BlockFactors(part[there], count[there].astype(int), run[there].astype(int)))
+    return merge_factors(*parts)
 
 
-def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
-    """Save factors to an .npz archive that contains the arrays `r` and `counts`.
+def save_factors(path: str | os.PathLike[str], factors: "BlockFactors") -> None:
+    """Save factors to an .npz archive that contains the arrays `r`, `counts`, `runs` and `groups`.
 
     The file is written completely or not at all.
 
@@ -269,15 +267,16 @@ def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
         OutputError: the file cannot be written. An existing file remains unchanged.
     """
     held = io.BytesIO()
-    np.savez(held, r=factors.r, counts=factors.counts)
+    groups = np.zeros(0, int) if factors.groups is None else factors.groups
+    np.savez(held, r=factors.r, counts=factors.counts, runs=factors.runs, groups=groups)
     write_whole(path, held.getvalue(), OutputError)
 
 
-def load_factors(path: str | os.PathLike[str]) -> QRFactors:
+def load_factors(path: str | os.PathLike[str]) -> "BlockFactors":
     """Load factors saved by `save_factors`, for example to continue an accumulation.
 
     Args:
-        path: the file.
+        path: the file; factors without blocks, as written by earlier versions, are read as one block.
 
     Raises:
         IdentificationError: the file is missing, or was not written by `save_factors`.
@@ -285,27 +284,29 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
     name = os.fspath(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
-            r, counts = np.asarray(archive["r"]), np.asarray(archive["counts"])
+            held = {key: np.asarray(archive[key]) for key in archive.files if key in ("r", "counts", "runs", "groups")}
+            r, counts = held["r"], held["counts"]
     except FileNotFoundError:
         raise IdentificationError(f"{name}: there is no such file; check the path") from None
     except Exception as error:
         raise IdentificationError(f"{name}: not a file written by `save_factors`: {error}") from None
-    if r.dtype.kind != "f" or counts.dtype.kind not in "iu" or (counts < 0).any():
+    if "runs" not in held:
+        r, counts = r[None], counts[None]
+    runs, groups = held.get("runs", np.zeros(1, int)), held.get("groups", np.zeros(0, int))
+    whole = {"counts": counts, "runs": runs, "groups": groups}
+    if r.dtype.kind != "f" or any(x.dtype.kind not in "iu" or (x < 0).any() for x in whole.values()):
+        types = ", ".join(f"{key} have type {x.dtype}" for key, x in whole.items())
         raise IdentificationError(
-            f"{name}: invalid factors: r has type {r.dtype} and must be float; counts have type {counts.dtype} and must be "
-            "integers >= 0"
+            f"{name}: invalid factors: r has type {r.dtype} and must be float; {types} and must be integers >= 0"
         )
-    if r.ndim != 3 or r.shape[1] != r.shape[2] or counts.shape != r.shape[:1] or not np.isfinite(r).all():
+    fits = r.ndim == 4 and len(r) > 0 and r.shape[2] == r.shape[3] and counts.shape == r.shape[:2]
+    fits = fits and runs.shape == r.shape[:1] and groups.shape in (r.shape[:1], (0,))
+    if not fits or not np.isfinite(r).all():
         raise IdentificationError(
-            f"{name}: invalid factors: r has shape {r.shape} and must be finite with shape (n, p + 1, p + 1); counts have "
-            f"shape {counts.shape} and must have shape (n,)"
+            f"{name}: invalid factors: r has shape {r.shape} and must be finite with shape (k, n, p + 1, p + 1); counts have "
+            f"shape {counts.shape} and must have shape (k, n), and there must be one run per block"
         )
-    return QRFactors(r, counts)
-
-
-def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:
-    """Merge several factors of each joint into one."""
-    return factors[0] if len(factors) == 1 else triangles_of(np.concatenate(factors, axis=1))
+    return BlockFactors(r, counts, runs.astype(int), groups.astype(int) if len(groups) else None)
 
 
 def triangle_of(rows: Float[np.ndarray, "*batch m w"]) -> Float[np.ndarray, "*batch k w"]:
@@ -347,12 +348,15 @@ class BlockFactors:
         runs: (k,) index of the run to which each block belongs; no block spans two runs.
         groups: (k,) the stretch of the motion that each block shows, if the runs repeat a motion (`Motion.groups`);
             blocks that show the same stretch are left out together. None if every block is a motion of its own.
+        rows: the rows from which the factors were accumulated (`accumulate.Rows`), for estimators that weight rows; None if
+            they are not available.
     """
 
     r: Float[np.ndarray, "k n w w"]
     counts: Int[np.ndarray, "k n"]
     runs: Int[np.ndarray, " k"]
     groups: Int[np.ndarray, " k"] | None = None
+    rows: Any = None
 
     def of(self, chosen: slice | Int[np.ndarray, " m"] | Bool[np.ndarray, " k"]) -> "BlockFactors":
         """Some of the blocks."""
@@ -421,36 +425,16 @@ class BlockFactors:
         order = np.argsort(runs, kind="stable")
         both = lambda a, b: np.concatenate([a, b])[order]
         groups = None if self.groups is None or other.groups is None else both(self.groups, other.groups)
-        return BlockFactors(both(self.r, other.r), both(self.counts, other.counts), runs[order], groups)
+        rows = None if self.rows is None or other.rows is None else self.rows.joined(other.rows)
+        return BlockFactors(both(self.r, other.r), both(self.counts, other.counts), runs[order], groups, rows)
 
-
-def block_factors(
-    factors: Sequence[QRFactors], runs: Sequence[int] | None = None, groups: Sequence[int] | None = None
-) -> BlockFactors:
-    """Combine the factors of contiguous stretches of a log, in their order, into blocks.
-
-    With these blocks, the standard deviations of `weighted_least_squares` account for correlated residuals. About
-    sixteen stretches are enough. Each must be much longer than a period of the slowest joint's motion.
-
-    Args:
-        factors: factors of the stretches, for example from `accumulate_stream`.
-        runs: run number of each stretch; by default all stretches belong to one run.
-        groups: if a motion is repeated, the number of the part of the motion that each stretch shows: stretches with
-            equal numbers are left out together, since model errors repeat with the motion.
-
-    Raises:
-        IdentificationError: there are no factors, the factors come from different robots or columns, or the number of
-            run numbers or groups differs from the number of factors.
-    """
-    shapes = {f.r.shape for f in factors}
-    if len(shapes) != 1 or any(x is not None and len(x) != len(factors) for x in (runs, groups)):
-        raise IdentificationError(
-            f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} cannot form blocks: pass at least "
-            "one factor, all from the same robot and columns, and one run number (and group) per factor"
-        )
-    labels = np.zeros(len(factors), int) if runs is None else np.asarray(runs, int)
-    parts = None if groups is None else np.asarray(groups, int)
-    return BlockFactors(np.stack([f.r for f in factors]), np.stack([f.counts for f in factors]), labels, parts)
+    def thinned(self) -> "BlockFactors":
+        """The blocks of one run, with the shortest neighbours merged until at most twice `BLOCKS` are left."""
+        starts, samples = np.arange(len(self.runs)), self.counts.max(axis=1)
+        while len(starts) > 2 * BLOCKS:
+            own = np.add.reduceat(samples, starts)
+            starts = np.delete(starts, 1 + int(np.argmin(own[1:] + own[:-1])))
+        return self.merged(np.searchsorted(starts, np.arange(len(self.runs)), side="right"))
 
 
 def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..model.chain import Chain
-from .accumulate import accumulate_samples
+from .accumulate import RunRows, accumulate_samples
 from .base import (
     BaseParameters,
     UndeterminedError,
@@ -36,7 +36,7 @@ from .factors import BLOCKS, BlockFactors, as_float64, triangle_of
 from .friction_fit import FrictionFit, base_with_friction, chain_with_friction, with_signals
 from .friction_model import FrictionModel
 from .knowledge import Knowledge, Known
-from .least_squares import Estimate, SplitHalf, split_half, weighted_least_squares
+from .least_squares import Estimate, Estimator, SplitHalf, solve, split_half
 from .prediction import filtering_of_friction, fit_quality, predict
 from .preprocessing import REPEATED, Motion, divide, picked, split
 from .result import Evaluation, Identification
@@ -92,6 +92,7 @@ class Fitting:
             steps.
         known: further prior knowledge of the parameters; None if there is none.
         motion: the distinct motion of all runs; None if no motion is repeated.
+        estimator: the estimator of the base parameters (`solve`).
     """
 
     setup: Setup
@@ -106,6 +107,7 @@ class Fitting:
     report: Progress
     known: Known | None = None
     motion: Motion | None = None
+    estimator: Estimator = "weighted"
 
     @property
     def chain(self) -> Chain:
@@ -247,8 +249,7 @@ class Fitting:
         if motion is not None:
             first = BLOCKS if late else 0  # stretches that are held out have other numbers than those that are fitted
             groups = [first + motion.groups(k, p.samples.t, count, holdout, late) for k, p in listed]
-        blocks = self.factors(listed, advance, count, groups)
-        return dataclasses.replace(blocks, runs=np.array([k for k, _ in listed])[blocks.runs])
+        return self.factors(listed, advance, count, groups)
 
     def factors(
         self,
@@ -258,22 +259,22 @@ class Fitting:
         groups: Sequence[Int[np.ndarray, " _"]] | None,
     ) -> BlockFactors:
         """QR factors of stretches with the numbers of their runs, in `count` blocks or in groups (`accumulate_samples`)."""
-        runs = [(p.samples, p.tau, p.weights, p.signals) for _, p in parts]
-        return accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups)
+        runs = [RunRows(p.samples, p.tau, p.weights, p.signals, p.instruments) for _, p in parts]
+        numbers = [k for k, _ in parts]
+        return accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups, numbers=numbers)
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
         """Estimate the parameters from factors whose last columns are those of the friction model."""
         b, p, n = self.base.size, len(self.prior), self.model.n
         names = () if friction is None else friction.model.names(n)
         base = with_signals(self.base, names) if names else self.base
-        prior, stated, filled = np.concatenate([self.prior, np.zeros(len(names))]), None, lambda x: x
-        if self.known is not None:
-            blocks, filled = self.known.taken_off(blocks), self.known.filled_in
-            stated = self.known.stated(blocks.r.shape[3])
-        estimate = weighted_least_squares(blocks, base, self.independence, known=stated)
-        halves = split_half(blocks, base, self.independence)
+        prior = np.concatenate([self.prior, np.zeros(len(names))])
+        filled = (lambda x: x) if self.known is None else self.known.filled_in
+        estimate = solve(blocks, base, self.estimator, self.independence, self.known)
+        assert estimate.blocks is not None
+        halves = split_half(estimate.blocks, base, self.independence)
         halves = halves and dataclasses.replace(halves, names=halves.names[:b], differences=halves.differences[:b])
-        possible = self.possible(blocks, base, estimate, prior, names, stated)
+        possible = self.possible(base, estimate, prior, names)
         nearest = filled(nearest_parameters(base, estimate.values, prior))
         whole = nearest if possible is None else filled(possible.parameters)
         fits: list[FrictionFit | None] = [None, None]
@@ -285,7 +286,7 @@ class Fitting:
                 for x, c in zip((whole, nearest), of, strict=True)
             ]
         return Solution(
-            blocks=_taken_off(blocks, estimate.values[b:]),
+            blocks=_taken_off(estimate.blocks, estimate.values[b:]),
             estimate=_first(estimate, b),
             split_half=halves,
             consistent=possible
@@ -304,13 +305,7 @@ class Fitting:
         )
 
     def possible(
-        self,
-        blocks: BlockFactors,
-        base: BaseParameters,
-        estimate: Estimate,
-        prior: np.ndarray,
-        names: tuple[str, ...],
-        stated: Float[np.ndarray, "k w"] | None,
+        self, base: BaseParameters, estimate: Estimate, prior: np.ndarray, names: tuple[str, ...]
     ) -> ConsistentEstimate | None:
         """Compute the physically consistent estimate, if requested; `names` are those of the friction parameters."""
         if self.consistent is None:
@@ -323,16 +318,13 @@ class Fitting:
         if self.known is not None and constraints is not None:
             constraints = constraints.given(self.known.fixed, self.known.values)
         problem = consistent_problem(
-            blocks,
-            base,
             estimate,
+            base,
             columns,
             prior,
             constraints=constraints,
-            independence=self.independence,
             weight=consistent.prior_weight,
             divergence=consistent.divergence,
-            known=stated,
         )
         stand_ins = tuple(self.chain.link_names.index(name) for name in self.without_inertia)
         problem = dataclasses.replace(problem, stand_ins=stand_ins)
@@ -458,6 +450,7 @@ def begin(
     knowledge: Knowledge | None = None,
     choose_base: Callable[[Known | None], BaseParameters] | None = None,
     motion: Motion | None = None,
+    estimator: Estimator = "weighted",
 ) -> Fitting:
     """Create the regression, with its base parameters and prior.
 
@@ -465,6 +458,7 @@ def begin(
         choose_base: function that computes the base parameters for given prior knowledge. By default, they are computed
             from the full regressor at random states.
         motion: the distinct motion of all runs; None if no motion is repeated.
+        estimator: the estimator of the base parameters.
     """
     model = as_float64(setup.chain)
     if setup.friction is not None:  # filter its columns like the torques
@@ -480,7 +474,9 @@ def begin(
     filled, bodiless = with_stand_ins(model)
     filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
     prior = prior_parameters(filled, setup.columns)
-    return Fitting(setup, consistent, runs, fitted, model, base, prior, bodiless, thin, report, known, motion)
+    return Fitting(
+        setup, consistent, runs, fitted, model, base, prior, bodiless, thin, report, known, motion, estimator
+    )
 
 
 def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:

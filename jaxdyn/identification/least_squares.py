@@ -1,51 +1,37 @@
-"""Results of estimators.
+"""Least squares on accumulated factors: ordinary, weighted by noise, robust, and with instrumental variables.
 
-Friction with memory as columns of an estimation problem, computed from whole runs.
-
-Estimation problem: the robot, the identified columns and the runs, in one object for all estimators.
-
-Least squares on accumulated factors, ordinary or weighted by each joint's noise.
+Recursive least squares: online estimation that updates a triangular factor with each sample.
 
 Split-half test: agreement between estimates from the two halves of the data."""
 
 import dataclasses
-import functools
-import itertools
-from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
-from scipy import interpolate
+from jaxtyping import Array, Float
 
 from ..errors import IdentificationError
-from ..model.chain import Chain
-from .accumulate import accumulate_samples
-from .base import (
-    BaseParameters,
-    UndeterminedError,
-    given_samples_torque,
-    prior_parameters,
-    stacked,
-)
-from .columns import Columns, all_columns, with_friction_at_joints
+from ..model.chain import coordinate_names
+from .accumulate import Rows
+from .base import BaseParameters, UndeterminedError, stacked
 from .factors import (
-    BLOCKS,
     BlockFactors,
     QRFactors,
-    as_float64,
     block_degrees,
-    dense_blocks,
     least_squares_covariance,
+    left_out_covariance,
     weighted_blocks,
 )
-from .filters import low_pass
-from .friction_fit import FrictionFit, base_with_friction, with_signals
-from .friction_model import FrictionModel
-from .prediction import by_chunks, chunk_rows, dry_rows, predict_samples
-from .preprocessing import Samples, repeated_motion
-from .simulated_logs import ClosedLoop
+from .knowledge import Known
+
+Estimator = Literal["weighted", "ordinary", "huber", "instrumental"]
+PRECISION = 1e-4  # least noise of a row, as a fraction of the RMS torque
+ROWS_OF_A_RUN = 2.0  # least number of independent samples per base parameter for weights of a run's own
+HUBER = 1.345  # largest residual with full weight, in standard deviations: 95 % efficient if the noise is normal
+MEDIAN = 0.6745  # median of the magnitude of a normally distributed number, in standard deviations
+OUTLYING = 4.0  # residuals beyond this many standard deviations are called outliers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,18 +47,19 @@ class Estimate:
         condition: condition number of the (weighted) base regressor.
         scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.
         joint_residuals: (n,) RMS residual of each joint on the fitted data [N m or N].
+        rows: (m, w) rows [W, y] with unit noise whose least-squares solution the values are, for the columns of all
+            parameters; the physically consistent estimate fits the same rows.
         method: name of the estimator.
-        run_noise: (runs, n) standard deviations of the residual torques of each run [N m or N]; None if all runs have
-            the same weights.
+        run_noise: (runs, n) standard deviations by which the rows of each run are weighted [N m or N].
         iterations: number of updates of the values.
-        simulations: number of simulations of the robot; a simulation and its sensitivities together count as one.
-        history: one number per iteration: the largest relative step, unless the estimator documents another quantity.
+        history: the largest relative step of the values in each iteration.
         converged: True if the last step was below the tolerance.
         degrees: degrees of freedom of the covariance, for confidence intervals. They follow from the number of blocks
             or, without blocks, from the number of independent rows. Infinite if unknown.
         notes: remarks from the estimator.
         independent: (b, b) covariance s^2 (W^T W)^-1 for residuals that are correlated only by the filter, where s is
             the standard deviation of the (weighted) rows. None if `covariance` already has this value.
+        blocks: the factors to which the values were fitted, with the estimator's weights of rows; None if unknown.
     """
 
     values: np.ndarray
@@ -81,15 +68,16 @@ class Estimate:
     condition: float
     scaled_condition: float
     joint_residuals: np.ndarray
-    method: str = "least squares"
+    rows: np.ndarray
+    method: str = "weighted"
     run_noise: np.ndarray | None = None
     iterations: int = 1
-    simulations: int = 0
     history: tuple[float, ...] = ()
     converged: bool = True
     degrees: float = np.inf
     notes: tuple[str, ...] = ()
     independent: np.ndarray | None = None
+    blocks: BlockFactors | None = None
 
     def with_covariance(self, covariance: Float[np.ndarray, "b b"], blocks: int) -> "Estimate":
         """A copy with a jackknife covariance; `independent` keeps the covariance for independent residuals."""
@@ -126,555 +114,157 @@ class Estimate:
         return np.stack([self.values - half, self.values + half], axis=1)
 
 
-# -- whole runs
+# -- solve
 
-RunFriction = FrictionModel | FrictionFit
 
-
-def model_of(friction: RunFriction) -> FrictionModel:
-    """The model of a `FrictionFit`; a friction model is returned unchanged.
-
-    Raises:
-        IdentificationError: `friction` is a model with load-dependent terms, for which only a `FrictionFit` provides
-            the loads.
-    """
-    if isinstance(friction, FrictionFit):
-        return friction.model
-    if friction.needs_load:
-        raise IdentificationError(
-            "a friction term depends on the load: pass friction=fit_friction(...), which provides the rigid-body torques"
-        )
-    return friction
-
-
-def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = True) -> Float[np.ndarray, "N n k"]:
-    """Columns of the friction model for samples at the log's rate.
-
-    Args:
-        filtered: True for friction filtered with the model's low-pass, like measured torques; False for the unfiltered
-            friction that acts on the joints.
-    """
-    model = model_of(friction)
-    if not filtered:
-        model = dataclasses.replace(model, cutoff=None)
-    load = friction.load(samples) if isinstance(friction, FrictionFit) and model.needs_load else None
-    return model.signals(samples, load)
-
-
-def without_friction(chain: Chain) -> Chain:
-    """A copy of the chain with zero friction and offsets, which a friction model replaces."""
-    none = jnp.zeros(chain.n, chain.dtype)
-    friction = dataclasses.replace(chain.friction, viscous=none, coulomb=none, stribeck=none, offset=none)
-    return dataclasses.replace(chain, friction=friction)
-
-
-def samples_of(
-    t_0: float, rate: float, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, tau: np.ndarray | None = None
-) -> Samples:
-    """Samples of an unfiltered motion, as a single piece."""
-    t = t_0 + np.arange(len(q)) / rate
-    tau = np.zeros_like(q) if tau is None else tau
-    return Samples(t, q, qd, qdd, tau, rate, ((0, len(q)),), rate / 2, rate / 2)
-
-
-def reference_samples(loop: ClosedLoop) -> Samples:
-    """The reference of a closed loop at all its time steps."""
-    return samples_of(loop.t_0, 1 / loop.dt, *(np.asarray(x, float) for x in (loop.q, loop.qd, loop.qdd)))
-
-
-# -- problem
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class EstimationProblem:
-    """Input of all estimators, created by `estimation_problem`.
-
-    Attributes:
-        chain: the model, in float64; its parameters are the initial values of the estimators that simulate the robot.
-        columns: the identified columns.
-        base: the base parameters.
-        samples: the runs.
-        weights: (N, n) factors that multiply the rows of each run; zero excludes the row of that sample and joint.
-        independence: effective fraction of independent samples.
-        loops: the closed loop of each run, for the estimators that simulate the robot; empty if unknown. The other
-            estimators use only the `lead` of each loop, by which they delay the logged torques.
-        start: (b,) initial base parameters of the estimators that simulate the robot; None means those of the chain.
-        parallel_cutoff: cutoff of an additional low-pass filter, which is applied to the torques and to every column of
-            the regressor [Hz]; None means no filter beyond those of `preprocess`.
-        filtered: (N, n, b + 1) rows [W, tau] of each run, filtered with `parallel_cutoff`; empty if it is None.
-        friction: friction model whose k columns are computed from whole runs and are the last columns of W; None means
-            no friction model.
-        signals: (N, n, k) columns of the friction model along the measured motion of each run; empty without a friction
-            model.
-    """
-
-    chain: Chain
-    columns: Columns
-    base: BaseParameters
-    samples: tuple[Samples, ...]
-    weights: tuple[np.ndarray, ...]
-    independence: float = 1.0
-    loops: tuple[ClosedLoop, ...] = ()
-    start: np.ndarray | None = None
-    parallel_cutoff: float | None = None
-    filtered: tuple[np.ndarray, ...] = ()
-    friction: RunFriction | None = None
-    signals: tuple[np.ndarray, ...] = ()
-
-    @functools.cached_property
-    def prior(self) -> np.ndarray:
-        """The chain's parameters in column order (p,), followed by zeros for the parameters of the friction model."""
-        extra = 0 if self.friction is None else len(model_of(self.friction).names(self.chain.n))
-        return np.concatenate([prior_parameters(self.chain, self.columns), np.zeros(extra)])
-
-    @functools.cached_property
-    def torques(self) -> tuple[np.ndarray, ...]:
-        """Torques synchronised with the motion, minus the torques of the drive terms that are not identified.
-
-        One array (N, n) per run [N m or N]. Logged torques are delayed by the `lead` of the loop, unless `preprocess`
-        has already removed their delay, which includes this lead (`Filters.delay`).
-        """
-        return self._torques(ahead=False)
-
-    @functools.cached_property
-    def commanded_torques(self) -> tuple[np.ndarray, ...]:
-        """`torques` at the times at which the controller commands them, which are earlier by the `lead` of the loop."""
-        return self._torques(ahead=True)
-
-    def _torques(self, ahead: bool) -> tuple[np.ndarray, ...]:
-        if self.filtered:
-            torques = [rows[:, :, -1] for rows in self.filtered]
-        else:
-            torques = [s.tau - given_samples_torque(self.chain, self.columns, s) for s in self.samples]
-        out = []
-        for k, (s, tau) in enumerate(zip(self.samples, torques, strict=True)):
-            lead, as_commanded = self.loops[k].lead if self.loops else 0.0, s.delay is None
-            out.append(tau if not lead or as_commanded == ahead else _delayed(s, tau, -lead if ahead else lead))
-        return tuple(out)
-
-    @functools.cached_property
-    def blocks(self) -> BlockFactors:
-        """Triangular factors of contiguous blocks of the runs, or of stretches of the motion that they repeat."""
-        return self.accumulated(self.weights)
-
-    @functools.cached_property
-    def groups(self) -> list[np.ndarray] | None:
-        """For each run, the stretch of the motion that each sample shows; None if the runs do not repeat any motion."""
-        motion = repeated_motion(self.samples)
-        return motion and [motion.groups(k, s.t, BLOCKS) for k, s in enumerate(self.samples)]
-
-    def accumulated(self, weights: Sequence[np.ndarray]) -> BlockFactors:
-        """Triangular factors of blocks of the runs, with the given weights of the rows."""
-        if self.filtered:
-            pairs = zip(self.measured_rows(), self.torques, strict=True)
-            blocks = dense_blocks(
-                [np.concatenate([w, tau[:, :, None]], axis=2) for w, tau in pairs], weights, self.groups
-            )
-            r = np.zeros((*blocks.counts.shape, len(self.prior) + 1, len(self.prior) + 1))
-            at = [*self.base.kept, len(self.prior)]
-            r[:, :, : len(at), at] = blocks.r
-            return dataclasses.replace(blocks, r=r)
-        with jax.enable_x64(True):
-            runs = zip(self.samples, self.torques, weights, self._signals, strict=True)
-            return accumulate_samples(self.columns, self.chain, list(runs), groups=self.groups)
-
-    @property
-    def _signals(self) -> Sequence[np.ndarray | None]:
-        return self.signals or [None] * len(self.samples)
-
-    @functools.cached_property
-    def factors(self) -> QRFactors:
-        """One factor per run and joint, (runs n, p + 1, p + 1), so that runs and joints can be weighted separately."""
-        return self.blocks.by_run
-
-    @functools.cached_property
-    def pooled(self) -> QRFactors:
-        """One factor per joint, over all runs."""
-        return self.blocks.total
-
-    def full(self, values: np.ndarray) -> np.ndarray:
-        """Full parameters (p,) closest to those of the chain among all that have the given base parameters."""
-        return self.prior + self.completion @ (values - self.base.matrix @ self.prior)
-
-    @functools.cached_property
-    def completion(self) -> np.ndarray:
-        """Pseudo-inverse B^T (B B^T)^-1 (p, b) of the matrix B that maps full to base parameters."""
-        return np.linalg.pinv(self.base.matrix)
-
-    @functools.cached_property
-    def initial(self) -> np.ndarray:
-        """Initial base parameters (b,) of the estimators that simulate the robot.
-
-        Raises:
-            IdentificationError: `start` is None, and the chain cannot be simulated because it has massless links.
-        """
-        if self.start is not None:
-            return np.asarray(self.start, float)
-        empty = np.all(np.asarray(self.chain.inertia) == 0, axis=1)
-        if empty.any():
-            raise IdentificationError(
-                f"link {self.chain.link_names[int(np.argmax(empty))]!r} has no inertia, so the model cannot be simulated; "
-                "specify start=estimate_wls(problem).values, or use a model with inertials"
-            )
-        return self.base.matrix @ self.prior
-
-    def predictions(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Torques of the identified terms, W base, for each run (N, n) [N m or N]."""
-        if self.filtered:
-            return tuple(rows[:, :, :-1] @ values for rows in self.filtered)
-        spread = np.zeros(len(self.prior))
-        spread[self.base.kept] = values
-        with jax.enable_x64(True):
-            pairs = zip(self.samples, self._signals, strict=True)
-            return tuple(predict_samples(self.columns, self.chain, spread, s, f) for s, f in pairs)
-
-    def measured_rows(self) -> list[np.ndarray]:
-        """Base regressor of the measured motion of each run (N, n, b)."""
-        if self.filtered:
-            return [rows[:, :, :-1] for rows in self.filtered]
-        out = [self.rows(s.q, s.qd, s.qdd, f) for s, f in zip(self.samples, self._signals, strict=True)]
-        _, dry, _, at = self.columns.apart_from_dry(self.chain.n)
-        for rows, s in zip(out, self.samples, strict=True):  # dry friction is filtered like the torques
-            own, kept = np.flatnonzero(np.isin(self.base.kept, at)), self.base.kept[np.isin(self.base.kept, at)]
-            rows[:, :, own] = dry_rows(dry, self.chain, s)[:, :, np.searchsorted(at, kept)]
-        return out
-
-    @functools.cached_property
-    def acting_friction(self) -> tuple[np.ndarray | None, ...]:
-        """Unfiltered columns of the friction model along the reference of each loop (steps, n, k), for the simulation."""
-        if self.friction is None:
-            return (None,) * len(self.loops)
-        return tuple(friction_signals(self.friction, reference_samples(loop), filtered=False) for loop in self.loops)
-
-    def rows(
-        self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, signals: np.ndarray | None = None
-    ) -> Float[np.ndarray, "N n b"]:
-        """Base regressor of all samples (8 N n b bytes); without `signals`, the columns of the friction model are zero."""
-        k = len(self.prior) - len(self.columns.names(self.chain.n))
-        with jax.enable_x64(True):
-            kept = self.base.kept[: self.base.size - k]
-            rigid = by_chunks(lambda *x: chunk_rows(self.columns, self.chain, *x)[:, :, kept], q, qd, qdd)
-        if not k:
-            return rigid
-        return np.concatenate([rigid, np.zeros((*q.shape, k)) if signals is None else signals], axis=2)
-
-
-def estimation_problem(
-    chain: Chain,
-    samples: Samples | Sequence[Samples],
-    columns: Columns | None = None,
-    *,
-    base: BaseParameters | None = None,
-    weights: Sequence[Float[np.ndarray, "_ n"]] | None = None,
-    loops: ClosedLoop | Sequence[ClosedLoop] = (),
-    start: Float[np.ndarray, " b"] | None = None,
-    parallel_cutoff: float | None = None,
-    friction: RunFriction | None = None,
-) -> EstimationProblem:
-    """Create an estimation problem, the input of all estimators.
-
-    By default, the effective fraction of independent samples is min(1, 2 * 0.9 * torque cutoff / rate)
-    (`Samples.independence`). To use another fraction, call `dataclasses.replace(problem, independence=...)`.
-
-    With a friction model, the estimators that simulate the robot apply the friction that the model predicts along the
-    loop's reference. To compare torques with measurements, they compute the friction columns along the simulated
-    motion.
-
-    Args:
-        chain: the robot; its parameters are the initial values of the estimators that simulate the robot.
-        samples: the runs.
-        columns: columns to identify. By default, they include all drive terms or, if `friction` is given, only the
-            rotor inertias among these terms.
-        base: the base parameters of the columns; by default they are computed.
-        weights: (N, n) factors that multiply the rows of each run, by default 1; zero excludes the row of that sample
-            and joint.
-        loops: the closed loop of each run, required by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
-        start: initial base parameters of the estimators that simulate the robot; by default those of the chain.
-        parallel_cutoff: cutoff of a low-pass filter that is applied to the torques and to every column of the regressor
-            before decimation [Hz]. Steps of dry friction and products of fast motions are then filtered identically on
-            both sides of tau = W base. Use this filter for runs that were preprocessed with stride 1 and a much higher
-            cutoff. It needs 8 N n b bytes of memory.
-        friction: a friction model, with or without memory, or a `FrictionFit` if terms depend on the load. Its linear
-            parameters replace the drive terms viscous, coulomb and offset, and are estimated together with the other
-            parameters. Runs must have the log's rate (stride 1). Samples for which the state of the friction memory is
-            still unknown are excluded. The k columns of the model need 8 N n k bytes of memory.
-
-    Raises:
-        IdentificationError: there are no runs; the number of joints, loops or weights is wrong; `parallel_cutoff` is
-            not between 0 and half the sample rate, or a run is too short for this filter; or a friction model depends
-            on loads but is not a `FrictionFit`.
-    """
-    runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
-    closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
-    if columns is None:
-        columns = all_columns(chain)
-        if friction is not None:
-            chain, columns = with_friction_at_joints(chain, columns)
-            columns = dataclasses.replace(columns, drive_terms=("armature",))
-    if not runs:
-        raise IdentificationError("there are no samples to estimate from; pass at least one run")
-    for k, s in enumerate(runs):
-        if s.n != chain.nv:
-            raise IdentificationError(f"run {k + 1} has {s.n} joints, but the model has {chain.nv}")
-    for name, given in (("loops", closed), ("weights", weights)):
-        if given is not None and len(given) not in ((0, len(runs)) if name == "loops" else (len(runs),)):
-            raise IdentificationError(f"there are {len(given)} {name} for {len(runs)} runs; specify one per run")
-    masks = [np.ones(s.qd.shape) if weights is None else np.asarray(weights[k], float) for k, s in enumerate(runs)]
-    with jax.enable_x64(True):
-        model = as_float64(chain)
-        base = base or base_with_friction(chain, columns, None if friction is None else model_of(friction))
-        model = model if friction is None else without_friction(model)
-    signals: tuple[np.ndarray, ...] = ()
-    if friction is not None:
-        base = with_signals(base, model_of(friction).names(chain.n))
-        signals = tuple(friction_signals(friction, s) for s in runs)
-        masks = [m * model_of(friction).known(s) for m, s in zip(masks, runs, strict=True)]
-    filtered = []
-    if parallel_cutoff is not None:
-        whole = EstimationProblem(model, columns, base, runs, tuple(masks), friction=friction, signals=signals)
-        parts = [_parallel(whole, k, parallel_cutoff) for k in range(len(runs))]
-        filtered, runs, masks = map(list, zip(*parts, strict=True))
-        signals = ()
-    cutoffs = [min(s.torque_cutoff, parallel_cutoff or np.inf) for s in runs]
-    independence = min(1.0, *(2 * 0.9 * cutoff / s.rate for cutoff, s in zip(cutoffs, runs, strict=True)))
-    made = tuple(runs), tuple(masks), float(independence), closed, start, parallel_cutoff, tuple(filtered)
-    return EstimationProblem(model, columns, base, *made, friction=friction, signals=signals)
-
-
-def _delayed(samples: Samples, tau: Float[np.ndarray, "N n"], lead: float) -> Float[np.ndarray, "N n"]:
-    """Torques at the times t - lead, interpolated by a cubic spline within each piece."""
-    t, out = samples.t, np.empty_like(tau)
-    for a, b in samples.segments:
-        out[a:b] = interpolate.make_interp_spline(t[a:b], tau[a:b], k=min(3, b - a - 1))(t[a:b] - lead)
-    return out
-
-
-def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
-    """Rows [W, tau] of a run, low-pass filtered and decimated, with the decimated samples and weights."""
-    s = problem.samples[run]
-    if not 0 < cutoff < s.rate / 2:
-        raise IdentificationError(
-            f"run {run + 1}: parallel_cutoff is {cutoff:g} Hz; it must be between 0 and half the sample rate, {s.rate / 2:g} Hz"
-        )
-    stride, margin = max(1, int(s.rate / (10 * cutoff))), round(2 * s.rate / cutoff)
-    rows = np.concatenate([problem.measured_rows()[run], problem.torques[run][:, :, None]], axis=2)
-    keep, ends = [], [0]
-    for first, last in s.segments:
-        chosen = np.arange(first + margin, last - margin, stride)
-        if len(chosen):
-            rows[first:last] = low_pass(rows[first:last], s.rate, cutoff)
-            keep.append(chosen)
-            ends.append(ends[-1] + len(chosen))
-    if not keep:
-        raise IdentificationError(
-            f"run {run + 1}: no piece is longer than four periods of the cutoff, {cutoff:g} Hz; log a longer run"
-        )
-    index = np.concatenate(keep)
-    thin = s.rows(index, itertools.pairwise(ends), rate=s.rate / stride)
-    return rows[index], thin, problem.weights[run][index]
-
-
-# -- least squares
-
-ROUNDS_OF_NOISE = (
-    3  # iterations for the noise level, which sets the weight of prior knowledge in ordinary least squares
-)
-ROWS_OF_A_RUN = 2.0  # least number of independent samples per base parameter for weights of a run's own
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Stated:
-    """Rows [P, y] of prior knowledge with unit standard deviation, and the factor that scales them to the weighted data."""
-
-    rows: Float[np.ndarray, "k w"]
-    scale: float
-
-
-def estimate_ols(problem: EstimationProblem) -> Estimate:
-    """Ordinary least squares: minimises sum |tau - W base|^2, with equal weights for all joints and runs.
-
-    The estimate is biased if the regressor W contains errors, for example due to noise in velocities and accelerations.
-
-    Args:
-        problem: the problem.
-
-    Raises:
-        IdentificationError: there are too few rows, or the motion does not excite all base parameters or does not
-            determine them separately.
-    """
-    return ordinary_least_squares(problem.blocks, problem.base, problem.independence)
-
-
-def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
-    """Weighted least squares on the rows of a problem, the estimator of `identify`: `weighted_least_squares` of its blocks.
-
-    Args:
-        problem: the problem.
-        tolerance: relative step of the values below which the iteration has converged.
-        iterations: maximum number of iterations.
-
-    Raises:
-        IdentificationError: as for `estimate_ols`.
-    """
-    return weighted_least_squares(problem.blocks, problem.base, problem.independence, tolerance, iterations)
-
-
-def relative_step(new: np.ndarray, old: np.ndarray) -> float:
-    """Largest relative change of the values; changes of small values are relative to 1e-3 of the largest value."""
-    size = np.maximum(np.abs(new), np.abs(old))
-    return float((np.abs(new - old) / np.maximum(size, 1e-3 * size.max() or 1.0)).max())
-
-
-def inverse_noise(noise: np.ndarray) -> np.ndarray:
-    """Weights 1 / s for noise s, capped for joints with (almost) no noise; equal weights if no joint has noise."""
-    return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
-
-
-def with_blocks(
-    estimate: Estimate,
-    blocks: BlockFactors,
+def solve(
+    factors: BlockFactors | QRFactors,
     base: BaseParameters,
-    weights: Float[np.ndarray, "runs n"],
-    known: Stated | None = None,
-) -> Estimate:
-    """A copy of the estimate with a jackknife covariance, for rows weighted by run and joint.
-
-    The jackknife leaves out blocks of data, but never the rows P of prior knowledge. Their contribution C P^T P C to
-    the covariance C is therefore added separately.
-
-    Args:
-        known: prior knowledge, with the factor that scales it to the weighted rows of the data.
-    """
-    at = np.append(base.kept, -1)
-    parts, beyond, rows = weighted_blocks(blocks, at, weights), 0.0, None
-    if known is not None:
-        rows = known.rows[:, base.kept]
-        beyond = estimate.covariance @ (rows.T @ rows) @ estimate.covariance
-        rows = known.scale * rows
-    covariance = least_squares_covariance(parts, estimate.values, estimate.covariance - beyond, besides=rows)
-    return estimate.with_covariance(covariance + beyond, len(parts))
-
-
-def ordinary_least_squares(
-    factors: QRFactors | BlockFactors,
-    base: BaseParameters,
+    estimator: Estimator = "weighted",
     independence: float = 1.0,
-    known: Float[np.ndarray, "k w"] | None = None,
+    known: Known | None = None,
+    tolerance: float = 1e-6,
+    iterations: int = 30,
 ) -> Estimate:
-    """Ordinary least squares on factors: minimises sum |tau - W base|^2, with equal weights for all joints.
+    """Estimate base parameters from factors, with weights that are iterated.
+
+    The estimators are:
+
+    - "weighted": minimises sum_rj |tau_rj - W_rj base|^2 / s_rj^2, with the noise s_rj of joint j in run r, computed from
+      the residuals of the previous iteration. A run with fewer than twice as many independent samples as there are base
+      parameters could be fitted almost exactly, and would then outweigh all others: the noise of its joints is that of
+      all runs together. Factors without blocks count as one run.
+    - "ordinary": minimises sum |tau - W base|^2, with equal weights for all joints and runs.
+    - "huber": minimises the sum of rho(u) over all rows, with u = (tau - W base) / s. Huber's loss rho is quadratic for
+      |u| up to 1.345 and linear beyond, and s is computed from the median of |tau - W base|. Each iteration multiplies
+      the rows by sqrt(min(1, 1.345 / |u|)) and accumulates them again (Huber 1964; Holland & Welsch 1977). This limits
+      the influence of outliers, collisions and friction at rest.
+    - "instrumental": solves Z^T S^-2 (tau - W base) = 0, with the noise S of the weighted estimate. The instruments Z
+      are the regressor of another record of the motion, whose errors are independent of those of W. Noise of positions,
+      velocities and accelerations therefore causes no bias, unlike in least squares.
 
     Args:
         factors: triangular factors of the regressor and the torques. Standard deviations account for correlated
-            residuals only if the factors were accumulated in blocks.
+            residuals only if the factors were accumulated in blocks. The estimators "huber" and "instrumental" need
+            `BlockFactors.rows`.
         base: the base parameters.
+        estimator: the estimator.
         independence: effective fraction of independent samples. Filtered data are correlated if they are sampled faster
             than twice the cutoff; ignoring this would make standard deviations too small by a factor of 1 /
             sqrt(independence).
-        known: rows [P, y] of prior knowledge P @ parameters = y +- 1, scaled to unit standard deviation
-            (`Known.stated`). Their weight relative to the data follows from the RMS of all residuals.
-
-    Raises:
-        IdentificationError: there are too few samples, or the data do not excite all base parameters or do not
-            determine them separately.
-    """
-    whole = factors.total if isinstance(factors, BlockFactors) else factors
-    weights, stated = np.ones(len(whole.counts)), None
-    if known is not None:
-        noise = float(np.sqrt((whole.r[:, :, -1] ** 2).sum() / max(whole.counts.sum(), 1)))
-        for _ in range(ROUNDS_OF_NOISE):
-            stated = Stated(known, noise / np.sqrt(independence))
-            residuals = solve_factors(whole, base, weights, independence, stated).joint_residuals
-            noise = float(np.sqrt((residuals**2 * whole.counts).sum() / max(whole.counts.sum(), 1)))
-    estimate = solve_factors(whole, base, weights, independence, stated)
-    if isinstance(factors, BlockFactors):
-        return with_blocks(estimate, factors, base, weights[None], stated)
-    return estimate
-
-
-def weighted_least_squares(
-    factors: QRFactors | BlockFactors,
-    base: BaseParameters,
-    independence: float = 1.0,
-    tolerance: float = 1e-6,
-    iterations: int = 20,
-    known: Float[np.ndarray, "k w"] | None = None,
-) -> Estimate:
-    """Weighted least squares: minimises sum_rj |tau_rj - W_rj base|^2 / s_rj^2, with the noise s_rj of joint j in run r.
-
-    The iteration starts from ordinary least squares. Each step computes s from the residuals of the previous step. The
-    iteration ends when the values converge.
-
-    The runs are those of the blocks; factors without blocks count as one run. A run with fewer than twice as many
-    independent samples as there are base parameters could be fitted almost exactly, and would then outweigh all others:
-    the noise of its joints is that of all runs together.
-
-    Args:
-        factors: as for `ordinary_least_squares`.
-        base: the base parameters.
-        independence: as for `ordinary_least_squares`.
-        tolerance: relative step of the values below which the iteration has converged.
+        known: prior knowledge of parameters. Known values are subtracted from the torques; rows P @ parameters = y +- 1
+            are added to the fit, weighted relative to the noise of the data.
+        tolerance: relative step of the values below which the iteration has converged; "huber" uses at least 1e-4.
         iterations: maximum number of iterations.
-        known: rows [P, y] of prior knowledge, as for `ordinary_least_squares`.
 
     Raises:
-        IdentificationError: as for `ordinary_least_squares`.
+        IdentificationError: there are too few samples, the data do not excite all base parameters or do not determine
+            them separately, or the rows or the instruments that an estimator needs are missing.
+
+    Cost: O(n p^3) per iteration for n joints and p columns; "huber" also reads all samples twice per iteration.
     """
-    if isinstance(factors, BlockFactors):
-        factors = dataclasses.replace(factors, runs=np.unique(factors.runs, return_inverse=True)[1])
-        whole, n = factors.by_run, factors.r.shape[1]
-    else:
-        whole, n = factors, len(factors.counts)
-    counts = whole.counts.reshape(-1, n)
-    pooled = lambda x: np.sqrt((x.reshape(-1, n) ** 2 * counts).sum(0) / np.maximum(counts.sum(0), 1))
-    stated = None if known is None else Stated(known, 1 / np.sqrt(independence))
-    estimate = ordinary_least_squares(whole, base, independence, known)
-    history: list[float] = []
-    weights, few = np.ones_like(counts, float), counts * independence < ROWS_OF_A_RUN * base.size
-
-    def noise_of(estimate: Estimate) -> np.ndarray:
-        return np.where(few, pooled(estimate.noise), estimate.noise.reshape(-1, n))
-
-    while len(history) < iterations:
-        weights = inverse_noise(noise_of(estimate))
-        update = solve_factors(whole, base, weights.reshape(-1), independence, stated)
-        history.append(relative_step(update.values, estimate.values))
-        estimate = update
-        if history[-1] < tolerance:
-            break
-    noise = noise_of(estimate)
-    if isinstance(factors, BlockFactors):
-        estimate = with_blocks(estimate, factors, base, weights, stated)
-    return dataclasses.replace(
-        estimate,
-        noise=pooled(noise),
-        joint_residuals=pooled(estimate.joint_residuals),
-        run_noise=noise if isinstance(factors, BlockFactors) else None,
-        method="WLS",
-        iterations=len(history),
-        history=tuple(history),
-        converged=history[-1] < tolerance,
-    )
+    if estimator not in get_args(Estimator):
+        raise IdentificationError(f"there is no estimator {estimator!r}; choose from {', '.join(get_args(Estimator))}")
+    if isinstance(factors, QRFactors):
+        factors = BlockFactors(factors.r[None], factors.counts[None], np.zeros(1, int))
+    problem = _Problem(base, independence, known, None if known is None else known.stated(factors.r.shape[3]))
+    first = _weighted(problem, problem.prepared(factors), estimator == "ordinary", tolerance, iterations)
+    if estimator in ("weighted", "ordinary"):
+        return first
+    if factors.rows is None:
+        raise IdentificationError(f"the estimator {estimator!r} needs the rows of runs, not only their factors")
+    if estimator == "huber":
+        return _huber(problem, factors.rows, first, max(tolerance, 1e-4), iterations)
+    return _instrumental(problem, factors.rows, first)
 
 
-def solve_factors(
-    factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float, known: Stated | None = None
-) -> Estimate:
-    """Least squares on factors, with one weight per factor.
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Problem:
+    """What all iterations of an estimator share; `stated` are rows [P, y] of prior knowledge with unit standard deviation."""
 
-    Raises the same errors as `ordinary_least_squares`. The covariance is s^2 (W^T W)^-1, where the variance s^2
-    accounts for the fraction of independent samples.
-    """
-    counts = factors.counts
-    b = base.size
-    if counts.sum() <= b:
-        raise UndeterminedError(
-            f"{int(counts.sum())} rows of samples cannot determine {b} base parameters; log a longer run or decimate less"
+    base: BaseParameters
+    independence: float
+    known: Known | None = None
+    stated: Float[np.ndarray, "k w"] | None = None
+
+    def prepared(self, blocks: BlockFactors, first: int = 0) -> BlockFactors:
+        """Blocks whose runs are counted without gaps, without the torque of known parameters; W begins at column `first`."""
+        r = blocks.r
+        if self.known is not None:
+            own = self.known.taken_off(dataclasses.replace(blocks, r=r[..., first:])).r
+            r = np.concatenate([r[..., :first], own], axis=3)
+        runs = np.unique(blocks.runs, return_inverse=True)[1]
+        return dataclasses.replace(blocks, r=r, runs=runs, rows=None)
+
+    def beside(self, r: Float[np.ndarray, "m w"]) -> Float[np.ndarray, "_ w"]:
+        """Rows of the data, weighted by their noise, above those of prior knowledge in the same unit."""
+        return r if self.stated is None else np.concatenate([r, self.stated / np.sqrt(self.independence)])
+
+    def solution(self, factors: QRFactors, weights: Float[np.ndarray, " m"]) -> Estimate:
+        """Least squares on factors, with one weight per factor and the covariance s^2 (W^T W)^-1 for independent rows."""
+        base, counts, independence = self.base, factors.counts, self.independence
+        b, total = base.size, factors.counts.sum()
+        if total <= b:
+            raise UndeterminedError(
+                f"{int(total)} rows of samples cannot determine {b} base parameters; log a longer run or decimate less"
+            )
+        r = self.beside(stacked(factors, weights))
+        values, inverse, singular = _svd_solution(base, r[:, base.kept], r[:, -1])
+        squares = ((factors.r[:, :, -1] - factors.r[:, :, base.kept] @ values) ** 2).sum(1)
+        free = max(b - (0 if self.stated is None else len(self.stated)), 0)
+        spent = free / independence / total  # degrees of freedom used by the parameters, as a share of the rows
+        if spent >= 1:
+            raise UndeterminedError(
+                f"only {total * independence:.0f} of {int(total)} rows of filtered samples count as independent, too "
+                f"few to determine {b} base parameters; log a longer run"
+            )
+        variance = (squares * weights**2).sum() / (total * (1 - spent)) / independence
+        return Estimate(
+            values=values,
+            covariance=variance * (inverse @ inverse.T),
+            noise=np.sqrt(squares / np.maximum(counts * (1 - spent), 1)),
+            condition=float(np.linalg.cond(r[:, base.kept])),
+            scaled_condition=float(singular[0] / singular[-1]),
+            joint_residuals=np.sqrt(squares / np.maximum(counts, 1)),
+            rows=r,
+            degrees=float(total * independence - b),
         )
-    r = stacked(factors, weights)
-    free = b
-    if known is not None:
-        r, free = np.concatenate([r, known.scale * known.rows]), max(b - len(known.rows), 0)
-    w, y = r[:, base.kept], r[:, -1]
+
+    def rows(self, factors: QRFactors, noise: Float[np.ndarray, " m"]) -> Float[np.ndarray, "_ w"]:
+        """Rows with unit noise, of the data and of prior knowledge; PRECISION limits the weight of a joint without noise."""
+        size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
+        least = np.where(size > 0, np.maximum(PRECISION * size, np.finfo(float).tiny), 1.0)
+        return np.sqrt(self.independence) * self.beside(stacked(factors, 1 / np.maximum(noise, least)))
+
+    def with_blocks(
+        self,
+        estimate: Estimate,
+        blocks: BlockFactors,
+        weights: Float[np.ndarray, "runs n"],
+        curved: BlockFactors | None = None,
+    ) -> Estimate:
+        """A copy of the estimate with a jackknife covariance, for rows weighted by run and joint.
+
+        The jackknife leaves out blocks of data, but never the rows P of prior knowledge. Their contribution C P^T P C to
+        the covariance C is therefore added separately.
+
+        Args:
+            curved: factors of the rows that contribute to the Hessian, if the weights depend on the residuals.
+        """
+        kept, beyond, besides = self.base.kept, 0.0, None
+        parts = weighted_blocks(blocks, np.append(kept, -1), weights)
+        bent = None if curved is None else weighted_blocks(curved, kept, weights)
+        if self.stated is not None:
+            rows = self.stated[:, kept]
+            beyond = estimate.covariance @ (rows.T @ rows) @ estimate.covariance
+            besides = rows / np.sqrt(self.independence)
+        own = estimate.covariance - beyond
+        found = least_squares_covariance(parts, estimate.values, own, bent, besides)
+        return estimate.with_covariance(found + beyond, len(parts))
+
+
+def _svd_solution(base: BaseParameters, w: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Least-squares solution x of W x = y, a matrix with M M^T = (W^T W)^-1, and singular values for unit norms."""
     norms = np.linalg.norm(w, axis=0)
     if np.any(norms == 0):
         raise UndeterminedError(
@@ -688,29 +278,236 @@ def solve_factors(
             + "; ".join(repr(base.names[k]) for k in worst)
             + ". Log a more informative motion in which all joints move at once, or identify fewer terms"
         )
-    values = vt.T @ (u.T @ y / s) / norms
-    residuals = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ values
-    squares = (residuals**2).sum(1)
-    spent = free / independence / counts.sum()  # degrees of freedom used by the parameters, as a share of the rows
-    if spent >= 1:
-        raise UndeterminedError(
-            f"only {counts.sum() * independence:.0f} of {int(counts.sum())} rows of filtered samples count as independent, too "
-            f"few to determine {b} base parameters; log a longer run"
-        )
-    noise = np.sqrt(squares / np.maximum(counts * (1 - spent), 1))
-    variance = (squares * weights**2).sum() / (counts.sum() * (1 - spent)) / independence
-    inverse = vt.T / s / norms[:, None]
-    singular = np.linalg.svd(w, compute_uv=False)
-    return Estimate(
-        values=values,
-        covariance=variance * (inverse @ inverse.T),
-        noise=noise,
-        condition=float(singular[0] / singular[-1]),
-        scaled_condition=float(s[0] / s[-1]),
-        joint_residuals=np.sqrt(squares / np.maximum(counts, 1)),
-        method="OLS",
-        degrees=float(counts.sum() * independence - b),
+    return vt.T @ (u.T @ y / s) / norms, vt.T / s / norms[:, None], s
+
+
+def _weighted(problem: _Problem, blocks: BlockFactors, even: bool, tolerance: float, iterations: int) -> Estimate:
+    """Weighted least squares with iterated noise of each run and joint or, if `even`, of all rows together."""
+    factors, n = blocks.by_run, blocks.r.shape[1]
+    counts = factors.counts.reshape(-1, n)
+    pooled = lambda x, axis: np.sqrt((x.reshape(-1, n) ** 2 * counts).sum(axis) / np.maximum(counts.sum(axis), 1))
+    few = counts * problem.independence < ROWS_OF_A_RUN * problem.base.size
+
+    def together(estimate: Estimate) -> np.ndarray:
+        return np.full(counts.shape, pooled(estimate.noise, None))
+
+    def each(estimate: Estimate) -> np.ndarray:
+        return np.where(few, pooled(estimate.noise, 0), estimate.noise.reshape(-1, n))
+
+    size = np.sqrt((factors.r[:, :, -1] ** 2).sum() / max(counts.sum(), 1)) or 1.0
+    weights = np.full(counts.shape, 1 / size)
+    estimate = problem.solution(factors, weights.reshape(-1))
+    history: list[float] = []
+    for measure in (together,) if even else (together, each):
+        history = []
+        while len(history) < iterations:
+            noise = measure(estimate)
+            weights = 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
+            update = problem.solution(factors, weights.reshape(-1))
+            history.append(relative_step(update.values, estimate.values))
+            estimate = update
+            if history[-1] < tolerance:
+                break
+    noise = together(estimate) if even else each(estimate)
+    return dataclasses.replace(
+        problem.with_blocks(estimate, blocks, weights),
+        noise=pooled(estimate.noise if even else noise, 0),
+        joint_residuals=pooled(estimate.joint_residuals, 0),
+        run_noise=noise,
+        rows=problem.rows(factors, noise.reshape(-1)),
+        method="ordinary" if even else "weighted",
+        iterations=len(history),
+        history=tuple(history),
+        converged=history[-1] < tolerance,
+        blocks=blocks,
     )
+
+
+def _huber(problem: _Problem, rows: Rows, start: Estimate, tolerance: float, iterations: int) -> Estimate:
+    """Iteratively reweighted least squares with Huber's weights, from the weighted estimate."""
+    runs = np.unique(rows.numbers, return_inverse=True)[1]
+    used = [np.ones(run.tau.shape, bool) if run.weights is None else np.asarray(run.weights) != 0 for run in rows.runs]
+    full = np.zeros(problem.base.matrix.shape[1])
+    if problem.known is not None:
+        full[: len(problem.known.values)] = problem.known.values
+
+    def errors(values: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """Residuals of each part, and the standard deviations (runs, n) of each run from their medians."""
+        full[problem.base.kept] = values
+        found = rows.residuals(full)
+        own = [np.where(there, np.abs(e), np.nan) for e, there in zip(found, used, strict=True)]
+        medians = [np.nanmedian(np.concatenate([own[i] for i in np.flatnonzero(runs == k)]), axis=0) for k in set(runs)]
+        return found, np.nan_to_num(np.stack(medians)) / MEDIAN
+
+    estimate, history, blocks = start, [], start.blocks
+    residuals, scale = errors(start.values)
+    weights = np.ones_like(scale)
+    while not history or (len(history) < iterations and history[-1] >= tolerance):
+        light = [
+            np.sqrt(np.minimum(1, HUBER * np.where(s > 0, s, np.inf) / np.maximum(np.abs(e), 1e-300)))
+            for e, s in zip(residuals, scale[runs], strict=True)
+        ]
+        blocks = problem.prepared(rows.blocks(light))
+        weights = 1 / np.maximum(scale, 1e-12 * float(scale.max()) or 1.0)
+        update = problem.solution(blocks.by_run, weights.reshape(-1))
+        history.append(relative_step(update.values, estimate.values))
+        estimate = update
+        residuals, scale = errors(estimate.values)
+    assert blocks is not None
+    inside = [(np.abs(e) <= HUBER * s).astype(float) for e, s in zip(residuals, scale[runs], strict=True)]
+    curved = problem.prepared(rows.blocks(inside))
+    unit = problem.rows(blocks.by_run, scale.reshape(-1))
+    inverse = np.linalg.pinv(np.linalg.qr(unit[:, problem.base.kept], mode="r"))
+    estimate = dataclasses.replace(estimate, covariance=inverse @ inverse.T)
+    every, there = np.concatenate(residuals), np.concatenate(used)
+    beyond = np.concatenate([np.abs(e) > OUTLYING * s for e, s in zip(residuals, scale[runs], strict=True)]) & there
+    far = beyond.sum(axis=0)
+    note = (
+        f"Huber's weights: {far.max()} samples of {coordinate_names(rows.chain)[int(np.argmax(far))]} have residuals of more "
+        f"than {OUTLYING:g} standard deviations"
+    )
+    return dataclasses.replace(
+        problem.with_blocks(estimate, blocks, weights, curved),
+        noise=np.sqrt((scale**2).mean(0)),
+        run_noise=scale,
+        joint_residuals=np.sqrt(((every * there) ** 2).sum(0) / np.maximum(there.sum(0), 1)),
+        rows=unit,
+        method="huber",
+        iterations=len(history),
+        history=tuple(history),
+        converged=history[-1] < tolerance,
+        notes=(note,) if far.any() else (),
+        blocks=blocks,
+    )
+
+
+def _instrumental(problem: _Problem, rows: Rows, start: Estimate) -> Estimate:
+    """Instrumental variables, from factors of [Z, W, tau] and the weights of the weighted estimate.
+
+    With the factors Z = Q R and Q^T [W, tau] = [R_w, R_t], the estimate is the least-squares solution of R_w base = R_t.
+    """
+    base, b = problem.base, problem.base.size
+    if any(run.instruments is None for run in rows.runs):
+        raise IdentificationError(
+            "instrumental variables need another record of the motion: logs with commanded positions (Log.command)"
+        )
+    wide = problem.prepared(rows.blocks(beside=base.kept), b)
+    assert start.run_noise is not None
+    weights = 1 / np.maximum(start.run_noise, 1e-12 * float(start.run_noise.max()) or 1.0)
+    factors = wide.by_run
+    whole = stacked(factors, weights.reshape(-1))
+    projected = problem.beside(whole[:b, b:])
+    values, back, singular = _svd_solution(base, projected[:, base.kept], projected[:, -1])
+    errors = factors.r[:, :, -1] - factors.r[:, :, b + base.kept] @ values
+    squares, counts = (errors**2).sum(1), factors.counts
+    spent = b / problem.independence / counts.sum()
+    variance = (squares * weights.reshape(-1) ** 2).sum() / (counts.sum() * (1 - spent)) / problem.independence
+    independent = variance * (back @ back.T)
+    onto = np.linalg.solve(whole[:b, :b], whole[:b, b + base.kept]).T  # R_w^T R^-T
+    parts = weighted_blocks(wide, np.array([*range(b), *(b + base.kept), -1]), weights)
+    moments = [back.T @ onto @ part[:, :b].T @ part[:, b:] for part in parts]
+    shares = np.stack([m[:, :-1] @ back for m in moments])
+    scores = np.stack([m[:, -1] - m[:, :-1] @ values for m in moments])
+    beyond = 0.0
+    if problem.stated is not None:
+        stated = problem.stated[:, base.kept]
+        beyond = independent @ (stated.T @ stated) @ independent
+    found = left_out_covariance(shares, scores, back, independent - beyond) + beyond
+    noise = np.sqrt(squares / np.maximum(counts * (1 - spent), 1)).reshape(weights.shape)
+    return dataclasses.replace(
+        start,
+        values=values,
+        covariance=found,
+        independent=independent,
+        noise=np.sqrt((noise**2).mean(0)),
+        run_noise=noise,
+        condition=float(np.linalg.cond(projected[:, base.kept])),
+        scaled_condition=float(singular[0] / singular[-1]),
+        joint_residuals=np.sqrt(
+            squares.reshape(weights.shape).sum(0) / np.maximum(counts.reshape(weights.shape).sum(0), 1)
+        ),
+        rows=projected / np.sqrt(variance),
+        method="instrumental",
+        degrees=min(start.degrees, block_degrees(len(parts))),
+    )
+
+
+def relative_step(new: np.ndarray, old: np.ndarray) -> float:
+    """Largest relative change of the values; changes of small values are relative to 1e-3 of the largest value."""
+    size = np.maximum(np.abs(new), np.abs(old))
+    return float((np.abs(new - old) / np.maximum(size, 1e-3 * size.max() or 1.0)).max())
+
+
+# -- recursive
+
+
+class RecursiveState(NamedTuple):
+    """State of recursive least squares after the samples seen so far.
+
+    Attributes:
+        r: triangular factor such that r^T r is the sum of forgetting^age [W, tau]^T [W, tau] / s^2 over all rows so
+            far, where s is the noise of a row, and its age is counted in samples.
+    """
+
+    r: Float[Array, "c c"]
+
+
+def recursive_start(values: Float[Array, " b"], deviations: Float[Array, " b"] | float = np.inf) -> RecursiveState:
+    """Create the state before the first sample.
+
+    Args:
+        values: prior base parameters; the state has their floating-point type.
+        deviations: standard deviations of the prior. Infinity means no prior knowledge; `recursive_values` then needs
+            at least as many rows as parameters.
+    """
+    values = jnp.asarray(values)
+    weight = 1 / jnp.broadcast_to(jnp.asarray(deviations, values.dtype), values.shape)
+    rows = jnp.concatenate([jnp.diag(weight), (weight * values)[:, None]], axis=1)
+    return RecursiveState(jnp.concatenate([rows, jnp.zeros((1, rows.shape[1]), values.dtype)]))
+
+
+def recursive_step(
+    state: RecursiveState,
+    rows: Float[Array, "n b"],
+    tau: Float[Array, " n"],
+    noise: Float[Array, " n"],
+    forgetting: float | Float[Array, ""] = 1.0,
+) -> RecursiveState:
+    """Update the state with one sample: r becomes the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
+
+    The update is the square-root information form (Bierman 1977, ch. IV). The function is pure and works under
+    `jax.jit` and `jax.vmap`, in float32 and float64.
+
+    With forgetting = 1, the result equals weighted least squares on all samples, up to rounding. With forgetting < 1, a
+    sample that is k samples old has the weight forgetting^k, so the memory spans about 1 / (1 - forgetting) samples.
+    Knowledge of parameters that the current motion does not excite is then also forgotten; if this is a problem, start
+    with finite standard deviations, or use forgetting = 1.
+
+    Cost: O(b^2 (b + n)) per sample.
+
+    Args:
+        state: the state before the sample.
+        rows: base regressor of the sample, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
+        tau: measured torques [N m or N].
+        noise: standard deviation of each joint's torque [N m or N]; infinity excludes a joint.
+        forgetting: factor that multiplies the weights of all previous samples, above 0 and at most 1.
+    """
+    new = jnp.concatenate([rows, tau[:, None]], axis=1) / noise[:, None]
+    root = jnp.sqrt(jnp.asarray(forgetting, state.r.dtype))
+    return RecursiveState(jnp.linalg.qr(jnp.concatenate([root * state.r, new]), mode="r"))
+
+
+def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
+    """Compute the base parameters and their standard deviations, in SI units.
+
+    The results are not finite until there are enough samples to determine all parameters.
+
+    Args:
+        state: the state after the last sample.
+    """
+    r = state.r[:-1, :-1]
+    inverse = jax.scipy.linalg.solve_triangular(r, jnp.eye(len(r), dtype=r.dtype))
+    return inverse @ state.r[:-1, -1], jnp.sqrt((inverse**2).sum(1))
 
 
 # -- split half
@@ -780,7 +577,7 @@ def split_half(blocks: BlockFactors, base: BaseParameters, independence: float =
     if blocks.order_of_groups.max() < 1:
         return None
     try:
-        first, second = (weighted_least_squares(half, base, independence) for half in blocks.halves)
+        first, second = (solve(half, base, independence=independence) for half in blocks.halves)
     except IdentificationError:
         return None
     return dataclasses.replace(agreement(base.names, first, second), of_motion=blocks.groups is not None)

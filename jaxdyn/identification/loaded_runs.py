@@ -7,7 +7,7 @@ torque of joint j is
 
 where pi are the arm's base parameters, p are the payload's parameters in its frame, F contains the columns of a friction
 model, and the gain c_j converts logged torques to newton metres. Y is the regressor of the arm, and Y_P contains the
-columns of the link that carries the payload. All noise is assumed to be in tau, so `weighted_least_squares` gives the
+columns of the link that carries the payload. All noise is assumed to be in tau, so weighted least squares gives the
 maximum-likelihood estimate. A gain is a further column, the derivative of the prediction with respect to its logarithm."""
 
 import dataclasses
@@ -23,7 +23,7 @@ from ..io.logs import Log, check_log
 from ..model.chain import Chain, coordinate_names, frame_index
 from ..spatial.inertia import inertial_parameters_from_com, transform_inertial_parameters
 from .accumulate import accumulate_samples
-from .base import BaseParameters, base_parameters, stacked
+from .base import BaseParameters, base_parameters, stacked, without_friction
 from .consistency import no_constraints
 from .consistent import ConsistentProblem, consistent_least_squares
 from .delay import RIGID
@@ -31,7 +31,8 @@ from .factors import BLOCKS, BlockFactors, as_float64, check_identifiable, trian
 from .fit import HOLDOUT
 from .friction_model import FrictionModel, usual_friction
 from .friction_terms import Coulomb, LoadDependent, LoadedSlip, MaxwellSlip
-from .least_squares import Estimate, weighted_least_squares, without_friction
+from .knowledge import Known
+from .least_squares import Estimate, solve as least_squares
 from .prediction import predict
 from .preprocessing import Filters, Samples, repeated_motion
 from .stretches import FullRun, prepared
@@ -426,8 +427,9 @@ def _independent(
     r = stacked(blocks.total)
     back, determined = independent_columns((r if prior is None else np.concatenate([r, prior]))[:, :-1])
     reduce = lambda rows: np.concatenate([rows[..., :-1] @ back, rows[..., -1:]], axis=-1)
-    whole, known = with_rows(blocks, reduce(blocks.r)), None if prior is None else reduce(prior)
-    estimate = weighted_least_squares(whole, all_of(back.shape[1]), independence, known=known)
+    size = back.shape[1]
+    known = None if prior is None else Known(np.zeros(size, bool), np.zeros(size), reduce(prior))
+    estimate = least_squares(with_rows(blocks, reduce(blocks.r)), all_of(size), "weighted", independence, known)
     return back @ estimate.values, back @ estimate.covariance @ back.T, determined, estimate
 
 

@@ -289,7 +289,8 @@ class MechanismFitting(Fitting):
             return super().factors(parts, advance, count, groups)
         runs = [dataclasses.replace(self.mechanisms[k], samples=part.samples) for k, part in parts]
         given = [part.given for _, part in parts]
-        return projected_blocks(self.columns, self.chain, runs, given, self.row_noise, count, advance, groups)
+        blocks = projected_blocks(self.columns, self.chain, runs, given, self.row_noise, count, advance, groups)
+        return dataclasses.replace(blocks, runs=np.array([k for k, _ in parts])[blocks.runs])
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
         """As in `Fitting`, with the noise of all rows."""

@@ -89,7 +89,7 @@ def calibrate_gains(
     payload determines their scale. If the runs do not determine a gain to within 10 %, its factor is the geometric mean
     of the determined factors. This preserves the nominal ratio of this gain to the others.
 
-    Standard deviations come from the jackknife of `weighted_least_squares`. They do not include errors caused by a wrong
+    Standard deviations come from the jackknife of `solve`. They do not include errors caused by a wrong
     mass, an inadequate friction model, or parts of the payload that were not weighed, such as a flange and its screws.
 
     Args:
@@ -323,7 +323,7 @@ def identify_payload(
     term proportional to the load if there is none, which now includes the payload. Without this term, payload estimates on
     geared arms are wrong by several percent.
 
-    All runs are fitted by `weighted_least_squares`, with its weights and the standard deviations of its jackknife.
+    All runs are fitted by `solve`, with its weights and the standard deviations of its jackknife.
 
     Args:
         arm: the arm's model, from `identify` (`Identification.model`), a file, or only its kinematics if there are unloaded

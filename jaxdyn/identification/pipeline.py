@@ -16,12 +16,13 @@ from .consistency import Consistency
 from .factors import check_identifiable, check_one_by_one
 from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from .knowledge import Knowledge
+from .least_squares import Estimator
 from .mechanism_fit import identify_mechanism
 from .mechanisms import MechanismLog
 from .preprocessing import Filters
 from .result import Identification
 from .selection import TermChoice, choose_terms, setup_of
-from .stretches import motion_of, prepared
+from .stretches import motion_of, prepared, with_commands
 from .terms import Terms
 from .validation import play
 
@@ -37,6 +38,7 @@ def identify(
     filters: Filters | None = None,
     consistent: Consistency | None = POSSIBLE,
     knowledge: Knowledge | None = None,
+    estimator: Estimator = "weighted",
     progress: Progress | None = None,
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
@@ -77,6 +79,9 @@ def identify(
         knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
             limbs mirror each other. By default, everything is identified. If only part of the robot is identified, only
             the plain drive terms are fitted.
+        estimator: estimator of the base parameters, whose weights and instruments the physically consistent estimate shares
+            (`solve`): "weighted" least squares, "ordinary" least squares, "huber" for logs with collisions and other
+            outliers, or "instrumental" for noisy positions, if the logs contain commanded positions.
         progress: callback that receives the name of the current stage, the number of steps done, and the total number
             of steps.
 
@@ -90,6 +95,8 @@ def identify(
     if isinstance(first, MechanismLog):
         if terms.further or terms.dead_zone:
             raise IdentificationError("further terms and a dead zone need logs of joints alone, not a MechanismLog")
+        if estimator != "weighted":
+            raise IdentificationError(f"the estimator {estimator!r} needs logs of joints alone, not a MechanismLog")
         columns = None if terms is CHOSEN else terms.columns(chain)
         common = {"filters": filters, "consistent": consistent, "knowledge": knowledge, "progress": progress}
         return identify_mechanism(chain, logs, validate, columns=columns, **common)  # type: ignore[arg-type]
@@ -110,9 +117,11 @@ def identify(
     every = [*logs, *unseen]
     advance = lambda done: report("preparing logs", done, len(every))
     runs = prepared(every, setup.filters, setup.friction is not None, advance)
+    if estimator == "instrumental":
+        runs = [with_commands(run, log) for run, log in zip(runs, every, strict=True)]
     with jax.enable_x64(True):
         motion = motion_of(every, filters or Filters())
-        fitting = begin(setup, consistent, runs, len(logs), report, knowledge, motion=motion)
+        fitting = begin(setup, consistent, runs, len(logs), report, knowledge, motion=motion, estimator=estimator)
         held, without, solution = fitting.identified(holdout, [log.source for log in logs])
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
         seen = fitting.seen(titles, solution)
@@ -179,6 +188,7 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
     """Notes for the user, most important first."""
     if solution.consistent is not None and not solution.consistent.converged:
         yield "the physically consistent fit stopped before it converged: its links are consistent, but a better fit may exist"
+    yield from solution.estimate.notes
     if fitting.thickened:
         yield (
             f"the model's inertia of {', '.join(fitting.thickened)} is physically impossible or describes a body without "

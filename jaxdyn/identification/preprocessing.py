@@ -110,8 +110,7 @@ class Filters:
         stride: decimation factor; by default chosen to keep at least ten samples per period of the higher cutoff.
         delay: total delay of the logged torques relative to the positions [s], one number or one per joint, removed
             before filtering (`without_delay`). Zero means that the torques and positions of a row refer to the same
-            instant, as in logs of `jaxdyn simulate`. If None, `identify` estimates the delay. If a delay is specified,
-            even zero, an `EstimationProblem` does not additionally shift the torques by `ClosedLoop.lead`.
+            instant, as in logs of `jaxdyn simulate`. If None, `identify` estimates the delay.
         order: order of the Butterworth filter, run forwards and backwards.
         margin: time discarded at both ends of each piece [s]; by default two periods of the lower cutoff, after which
             end effects on qdd have decayed to 1 %.

@@ -289,9 +289,7 @@ class ClosedLoop(eqx.Module):
             inertia M, "rk4" is stable for steps below about 2.8 M v_c / fc.
         feedforward: torques added to those of the law at each control instant [N m or N]; None for zero.
         lead: time by which the commanded torques lead the motion [s]. A torque that is constant during a period acts,
-            on average, half a period after it is commanded. An `EstimationProblem` assumes that logs contain commanded
-            torques, and shifts these torques by the lead. Specifying `Filters.delay`, even as zero, disables this
-            shift.
+            on average, half a period after it is commanded.
     """
 
     q: Float[Array, "steps n"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..errors import LogError
+from ..errors import IdentificationError, LogError
 from ..io.logs import Log
 from ..model.chain import Chain
 from .base import BaseParameters, given_samples_torque
@@ -24,6 +24,7 @@ from .preprocessing import (
     default_stride,
     divide,
     picked,
+    preprocess,
     preprocess_alike,
     repeated_motion,
     split,
@@ -45,6 +46,7 @@ class Stretch:
         measured: mask of the rows of the equations of motion with a measured torque; None if all have one.
         forces: function of samples and predicted torques that adds the effect of the best-fitting unmeasured forces; None
             if all forces were measured.
+        instruments: commanded motion (q, qd, qdd), filtered like the samples; None if it is not needed.
     """
 
     samples: Samples
@@ -56,6 +58,8 @@ class Stretch:
     rows: Int[np.ndarray, " N"] | None = None
     measured: Bool[np.ndarray, " n"] | None = None
     forces: Callable[[Samples, np.ndarray], np.ndarray] | None = None
+
+    instruments: tuple[np.ndarray, ...] | None = None
 
     @property
     def seen(self) -> Samples:
@@ -96,7 +100,8 @@ class Stretch:
         """The stretch of the given samples, which are a part of the samples of this one."""
         of = lambda x: None if x is None else x[part]
         rest = self.given[part], self.weights[part], of(self.signals), of(self.logged), self.run, of(self.rows)
-        return Stretch(samples, *rest, self.measured, self.forces)
+        instruments = self.instruments and tuple(x[part] for x in self.instruments)
+        return Stretch(samples, *rest, self.measured, self.forces, instruments)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,6 +114,7 @@ class FullRun:
         kept: indices of the decimated samples.
         stride: decimation factor: every stride-th sample is kept.
         logged: raw torques of the decimated samples; None if unknown.
+        instruments: commanded motion (q, qd, qdd) at the decimated samples; None if it is not needed.
     """
 
     samples: Samples
@@ -116,6 +122,7 @@ class FullRun:
     kept: Int[np.ndarray, " M"]
     stride: int
     logged: Float[np.ndarray, "M n"] | None = None
+    instruments: tuple[np.ndarray, ...] | None = None
 
 
 def full_run(samples: Samples, stride: int) -> FullRun:
@@ -168,6 +175,24 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
     return np.stack([np.interp(samples.t + d, log.t, tau) for d, tau in zip(late, log.tau.T, strict=True)], axis=1)
 
 
+def with_commands(run: FullRun, log: Log) -> FullRun:
+    """A run with the commanded motion, filtered like the measured one, as instruments.
+
+    Raises:
+        IdentificationError: the log has no commanded positions.
+    """
+    if log.command is None:
+        raise IdentificationError(
+            f"{log.source}: the estimator 'instrumental' needs commanded positions, which the log does not contain; log "
+            "them, or reduce the noise of the motion by lower cutoffs"
+        )
+    s = run.decimated
+    alike = Filters(position_cutoff=s.position_cutoff, torque_cutoff=s.torque_cutoff, stride=1)
+    moved = preprocess(dataclasses.replace(log, q=log.command, qd=None), alike)
+    states = (np.stack([np.interp(s.t, moved.t, x) for x in y.T], axis=1) for y in (moved.q, moved.qd, moved.qdd))
+    return dataclasses.replace(run, instruments=tuple(states))
+
+
 def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit | None, dead_zone: float) -> Stretch:
     """Convert a run to a stretch, with the columns of a fitted friction model, if any.
 
@@ -177,10 +202,12 @@ def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit 
     s = run.decimated
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
     if friction is None:
-        return Stretch(s, given_samples_torque(chain, columns, s), weights, None, run.logged)
+        given = given_samples_torque(chain, columns, s)
+        return Stretch(s, given, weights, None, run.logged, instruments=run.instruments)
     given = given_samples_torque(chain, with_friction_terms(columns), s)
     weights = weights * friction.model.known(run.samples)[run.kept]
-    return Stretch(s, given, weights, friction.signals(run.samples)[run.kept], run.logged, run.samples, run.kept)
+    signals = friction.signals(run.samples)[run.kept]
+    return Stretch(s, given, weights, signals, run.logged, run.samples, run.kept, instruments=run.instruments)
 
 
 def fit_friction_beside(

@@ -10,8 +10,6 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 import jaxdyn
-from jaxdyn.identification.accumulate import _products
-from jaxdyn.identification.columns import layout_of
 from jaxdyn.parallel import sharded_sum
 
 BATCH, STEPS, PROBLEMS = 65536, 1000, 4096
@@ -129,21 +127,7 @@ def on_devices(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None
         f"rollout, {STEPS} steps": Program(rollouts, [gains, rows, rows], (False, True, True)),
         f"gradient of a rollout for gains, {STEPS} steps": Program(gradient, [gains, rows, rows], (False, True, True)),
         "normal matrix of an identification": Program(sharded_sum(normal, mesh=mesh), [rows] * 4, (True,) * 4),
-        "products of an identification": _accumulated(robot, mesh),
     }
-
-
-def _accumulated(robot: jaxdyn.Chain, mesh: Any) -> Program:
-    """The products that `accumulate_stream` computes for a block of samples."""
-    columns = jaxdyn.identification.Columns()
-    layout = layout_of(columns, robot, 0, False)
-    sizes = [len(c) for c in layout.of_joint]
-
-    def products(samples, *inverses):
-        return _products(columns, layout, mesh, robot, inverses, samples)
-
-    samples = BATCH, robot.nq + 4 * robot.nv
-    return Program(products, [samples, *((k, k) for k in sizes)], (True, *[False] * len(sizes)))
 
 
 SETS = {"robot": of_robot, "solver": of_solver, "devices": on_devices}

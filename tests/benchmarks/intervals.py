@@ -21,8 +21,10 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import identification as identify
-from jaxdyn.identification.estimators import Estimator
-from jaxdyn.identification.least_squares import SplitHalf, agreement
+from jaxdyn.identification.accumulate import accumulate_samples
+from jaxdyn.identification.factors import BLOCKS
+from jaxdyn.identification.least_squares import Estimator, SplitHalf, agreement
+from jaxdyn.identification.preprocessing import repeated_motion
 from jaxdyn.textbook.robots import panda
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -45,13 +47,22 @@ RUNS = {
     "KR300 B": ("kr300", "B", (133, 2330)),
 }
 BEHIND_GEARS = ("panda", "rokae")  # torque sensors on the link side of the gears, which do not sense rotor inertia
-ESTIMATORS: dict[str, Estimator] = {
-    "WLS": identify.estimate_wls,
-    "OLS": identify.estimate_ols,
-    "Huber": identify.estimate_irls,
-    "TLS": identify.estimate_tls,
-    "recursive": identify.estimate_recursive,
-}
+ESTIMATORS: tuple[Estimator, ...] = ("weighted", "ordinary", "huber")
+Problem = tuple[identify.BlockFactors, identify.BaseParameters, float]
+
+
+def problem_of(
+    chain: jaxdyn.Chain, samples: identify.Samples, columns: identify.Columns, base: identify.BaseParameters
+) -> Problem:
+    """Factors of the samples in blocks, the base parameters, and the share of independent samples."""
+    motion = repeated_motion([samples])
+    groups = motion and [motion.groups(0, samples.t, BLOCKS)]
+    return accumulate_samples(columns, chain, [(samples, samples.tau)], groups=groups), base, samples.independence
+
+
+def estimate(estimator: Estimator, problem: Problem) -> identify.Estimate:
+    factors, base, independence = problem
+    return identify.solve(factors, base, estimator, independence)
 
 
 def samples_of(name: str) -> tuple[jaxdyn.Chain, identify.Columns, identify.Samples]:
@@ -78,8 +89,8 @@ def real(estimator: Estimator, names: Sequence[str] = tuple(RUNS)) -> Iterator[t
         if folder not in base:
             base[folder] = identify.base_parameters(chain, columns)
         parts = [*identify.split(samples, 0.5), *([samples] if folder == "ur10e" else [])]
-        problems = [identify.estimation_problem(chain, part, columns, base=base[folder]) for part in parts]
-        first, second, *rest = map(estimator, problems)
+        problems = [problem_of(chain, part, columns, base[folder]) for part in parts]
+        first, second, *rest = (estimate(estimator, problem) for problem in problems)
         yield f"{name}, halves", *_compared(base[folder].names, first, second)
         if rest:
             whole[name] = rest[0]
@@ -105,8 +116,8 @@ def arm() -> jaxdyn.Chain:
     return dataclasses.replace(chain, friction=friction, armature=like(np.linspace(0.6, 0.15, chain.n)))
 
 
-def simulated(count: int, seconds: float) -> tuple[list[identify.EstimationProblem], np.ndarray]:
-    """Estimation problems for simulated logs of motion that is not repeated, and the true base parameters.
+def simulated(count: int, seconds: float) -> tuple[list[Problem], np.ndarray]:
+    """Factors of simulated logs of motion that is not repeated, and the true base parameters.
 
     Each log has its own noise; the motion is one of four.
     """
@@ -118,7 +129,7 @@ def simulated(count: int, seconds: float) -> tuple[list[identify.EstimationProbl
         motion = identify.random_excitation(chain, seconds, round(0.6 * seconds), seed=k % 4)
         log = identify.synthetic_log(chain, motion, seconds, 500.0, 1e-5, 0.2, seed=100 + k)
         samples = identify.preprocess(log, identify.Filters(position_cutoff=CUTOFF))
-        problems.append(identify.estimation_problem(chain, samples, columns, base=base))
+        problems.append(problem_of(chain, samples, columns, base))
     return problems, truth
 
 
@@ -190,7 +201,7 @@ def repeated_coverage(
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.intervals", description=__doc__)
-    parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=["WLS"])
+    parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=["weighted"])
     parser.add_argument("--logs", type=int, default=20, help="simulated logs of each length; 0 for none")
     parser.add_argument("--seconds", type=float, nargs="+", default=[20.0, 40.0], help="length of the simulated logs")
     parser.add_argument("--no-real", action="store_true", help="simulated logs only")
@@ -211,14 +222,14 @@ def main() -> None:
         return
     for name in options.estimators if SHARED_DATA.is_dir() and not options.no_real else ():
         print(f"{name + ', real logs':32s} within 2 s.d.   rms   for independent residuals")
-        for what, found, plain in real(ESTIMATORS[name]):
+        for what, found, plain in real(name):
             shares = (f"{100 * x.share:10.0f} %  {x.rms:5.2f}" for x in (found, plain))
             apart = ", ".join(x.split(" ")[0] for x in found.disagreeing[:4])
             print(f"{what:32s}", *shares, "  apart:" if apart else "", apart, flush=True)
     for seconds in options.seconds if options.logs else ():
         problems, truth = simulated(options.logs, seconds)
         for name in options.estimators:
-            estimates = [ESTIMATORS[name](problem) for problem in problems]
+            estimates = [estimate(name, problem) for problem in problems]
             rows = [coverage(estimates, truth, plain) for plain in (False, True)]
             text = "; for independent residuals ".join(f"{100 * share:.1f} % (rms {rms:.2f})" for share, rms in rows)
             print(

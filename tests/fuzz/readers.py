@@ -214,11 +214,12 @@ def _policy(path: Path, options: dict[str, Any]) -> None:
 def _factors(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
-    r, counts = jaxdyn.identification.load_factors(path)
+    factors = jaxdyn.identification.load_factors(path)
+    r, counts = factors.r, factors.counts
     if (
         r.dtype.kind != "f"
         or not np.isfinite(r).all()
-        or r.ndim != 3
+        or r.ndim != 4
         or counts.dtype.kind not in "iu"
         or (counts < 0).any()
     ):

@@ -162,7 +162,8 @@ def _models(folder: Path, programs: bool) -> None:
     carry = {"gain": jnp.linspace(0.0, 1.0, 6).reshape(2, 3), "count": jnp.asarray(3)}
     write_progress(folder / "policy.bin", carry, {"cost": [2.0, 1.0], "gradient": [0.1, 0.2]}, 0)
     r = np.triu(np.random.default_rng(0).normal(size=(2, 5, 5)))
-    jaxdyn.identification.save_factors(folder / "factors.npz", jaxdyn.identification.QRFactors(r, np.array([60, 60])))
+    factors = jaxdyn.identification.BlockFactors(r[None], np.array([[60, 60]]), np.zeros(1, int))
+    jaxdyn.identification.save_factors(folder / "factors.npz", factors)
     numbers = {
         "factors": [1.0, 1.1],
         "covariance": [[0.1, 0.0], [0.0, 0.1]],

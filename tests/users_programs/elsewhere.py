@@ -20,18 +20,8 @@ BY_EXAMPLES = {
     "merge_factors": ("long_log.py", "merge_over_processes"),
     "preprocess_stream": ("long_log.py", "preprocess_stream"),
     "read_log_chunks": ("long_log.py", "read_log_chunks"),
-    "weighted_least_squares": ("long_log.py", "weighted_least_squares"),
+    "solve": ("long_log.py", "solve"),
     "closed_loop_log": ("compare_estimators.py", "closed_loop_log"),
-    "estimate_cloe": ("compare_estimators.py", "estimate_cloe"),
-    "estimate_didim": ("compare_estimators.py", "estimate_didim"),
-    "estimate_irls": ("compare_estimators.py", "estimate_irls"),
-    "estimate_iv": ("compare_estimators.py", "estimate_iv"),
-    "estimate_ols": ("compare_estimators.py", "estimate_ols"),
-    "estimate_recursive": ("compare_estimators.py", "estimate_recursive"),
-    "estimate_tls": ("compare_estimators.py", "estimate_tls"),
-    "estimate_wls": ("compare_estimators.py", "estimate_wls"),
-    "estimation_problem": ("compare_estimators.py", "estimation_problem"),
-    "figures_of_merit": ("compare_estimators.py", "figures_of_merit"),
     "perturbed_chains": ("compare_estimators.py", "perturbed_chains"),
     "preprocess": ("compare_estimators.py", "preprocess"),
     "prior_parameters": ("compare_estimators.py", "prior_parameters"),
@@ -39,7 +29,6 @@ BY_EXAMPLES = {
     "check_log": ("possible_bodies.py", "identify"),
     "consistent_least_squares": ("possible_bodies.py", "identify"),
     "consistent_problem": ("possible_bodies.py", "identify"),
-    "ordinary_least_squares": ("possible_bodies.py", "identify"),
     "nearest_parameters": ("possible_bodies.py", "identify"),
     "fit_quality": ("possible_bodies.py", "identify"),
     "split": ("possible_bodies.py", "identify"),
@@ -107,7 +96,7 @@ NOT_OF_ARRAYS = {
         "write_report collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
-        "block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains "
+        "bounding_ellipsoid compare_with_log drive_gains "
         "known_parameters linear_equalities linear_inequalities link_bounds mass_bounds motor_to_joint parse_limit "
         "certified_mass_matrix_bounds identify_mechanism identify_elastic_joints identify_together "
         "mechanism_samples mirrored_links "
@@ -125,7 +114,7 @@ NOT_OF_ARRAYS = {
         "ComparedRun ComputedTorqueLaw Consistency ConsistentEstimate ConsistentProblem "
         "Constraint Constraints Cost Coupling Delay DriveGains ElasticJoints "
         "ElasticIdentification "
-        "Elimination Ellipsoid ErrorLimit EssentialParameters Estimate EstimationProblem EstimatorComparison "
+        "Ellipsoid ErrorLimit Estimate "
         "Evaluation ExcitationDesign ExcitationQuality ExcitationSearch ExportedFunction ExtraColumns Filters Finding Fit "
         "FourierSeries FrameConstraint Friction FrictionFit FrictionModel "
         "FunctionConstraint Geometry "
@@ -133,10 +122,10 @@ NOT_OF_ARRAYS = {
         "JointLimits JointTrajectory LinearQuadratic LinkBounds Log "
         "MechanismLog MechanismSamples "
         "Knowledge "
-        "Merit ModelComparison Motion MotionLimits NoiseLevel ObserverState "
+        "ModelComparison Motion MotionLimits NoiseLevel ObserverState "
         "Payload PfaffianConstraint "
         "PolicySettings "
-        "ProportionalDerivativeLaw Provenance QRFactors RecursiveState Resimulation "
+        "ProportionalDerivativeLaw Provenance RecursiveState Resimulation "
         "Samples Scene Solution SourceFunction SplitHalf Springs Status TaskStatus "
         "TaskTorque TermChoice Terms Topology TorqueModel TotalMass Trajectory "
         "TrajectorySamples Transmission Trial UseVerdict Verdict VerdictCheck"

@@ -117,17 +117,18 @@ def logs() -> tuple:
 
 @functools.cache
 def fitted() -> tuple:
-    """The estimation problem of that log, its solution, and the factors."""
+    """The columns and base parameters of that log, and their estimate."""
     arm, _, _, samples = logs()
-    problem = jaxdyn.identification.estimation_problem(arm, samples)
-    return problem, jaxdyn.identification.estimate_wls(problem)
+    columns, base = jaxdyn.identification.Columns(), jaxdyn.identification.base_parameters(arm)
+    factors = jaxdyn.identification.accumulate_stream(columns, arm, [samples])
+    return columns, base, jaxdyn.identification.solve(factors, base)
 
 
 def log_cases() -> dict[str, Case]:
     def band(arm, motion, log, samples):
-        problem, found = fitted()
+        columns, base, found = fitted()
         state = (samples.q[:50], samples.qd[:50], samples.qdd[:50])
-        return jaxdyn.identification.torque_band(arm, problem.columns, problem.base, found.covariance, *state)
+        return jaxdyn.identification.torque_band(arm, columns, base, found.covariance, *state)
 
     def with_friction(arm, motion, log, samples):
         terms = jaxdyn.identification.Viscous(), jaxdyn.identification.Coulomb(0.1)
@@ -137,9 +138,9 @@ def log_cases() -> dict[str, Case]:
         return fit.values, fit.nonlinear
 
     def feasible(arm, motion, log, samples):
-        problem, found = fitted()
-        prior = jaxdyn.identification.prior_parameters(arm, problem.columns)
-        return jaxdyn.identification.feasible_parameters(problem.base, found.values, problem.columns, prior)
+        columns, base, found = fitted()
+        prior = jaxdyn.identification.prior_parameters(arm, columns)
+        return jaxdyn.identification.feasible_parameters(base, found.values, columns, prior)
 
     def chosen(arm, motion, log, samples):
         return jaxdyn.identification.choose_terms(arm, [log], jaxdyn.identification.Terms(choose=("springs",))).errors
@@ -166,9 +167,6 @@ def log_cases() -> dict[str, Case]:
         ),
         "estimate_delay": lambda arm, motion, log, _: jaxdyn.identification.estimate_delay(arm, log).seconds,
         "torque_band": band,
-        "essential_parameters": lambda *_: jaxdyn.identification.essential_parameters(fitted()[0]).estimate.values,
-        "recursive_path": lambda *_: jaxdyn.identification.recursive_path(fitted()[0])[1][-1],
-        "row_errors": lambda *_: jaxdyn.identification.row_errors(fitted()[0], 1e-4, 0.02),
         "resimulate": lambda arm, motion, log, samples: jaxdyn.identification.resimulate(arm, samples).rms,
         "model_torque": lambda arm, motion, log, samples: jaxdyn.identification.model_torque(arm, samples),
         "compare_models": lambda arm, motion, log, _: [

@@ -1,7 +1,7 @@
 """Identification from a long log: time for its triangular factors, compared with a Python loop over Pinocchio's regressor.
 
 jaxdyn computes the factors from a memory map of the log. Pinocchio is called once per sample and computes only the rows of the
-regressor, so the time for these rows is also measured for jaxdyn. Neither library stores all rows: each block or sample
+regressor, so the time for these rows is also measured for jaxdyn. Neither library stores all rows: each chunk or sample
 replaces the previous one.
 """
 
@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 import jaxdyn
-from jaxdyn.identification.accumulate import LONG, accumulate, local_mesh, placed, workers_of
-from jaxdyn.identification.columns import by_block, joint_rows, layout_of
+from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.prediction import by_chunks, chunk_rows
 
 from ..session import Session, Wrong
 from .memory import high_water
@@ -32,7 +32,6 @@ def run(session: Session) -> None:
         case = session.case(name, 64)
         row = {"part": PART, "robot": name, "quantity": "factors", "samples": session.options.samples}
         row |= {"columns": len(columns.names(case.robot.chain.n)), "devices": jax.local_device_count()}
-        row["threads"] = workers_of(local_mesh()) * jax.local_device_count()
         try:
             row["error"] = _check(case, columns)
         except Wrong as wrong:
@@ -92,39 +91,12 @@ def _measure(session: Session, case, columns, file: Path, row: dict) -> None:
 
 
 def _assembly(columns, chain, parts):
-    """A call that computes all rows of the regressor on all threads, without storing them."""
-    import concurrent.futures
-    import functools
+    """A call that computes all rows of the regressor, without storing them."""
 
-    mesh = local_mesh()
-    layout = layout_of(columns, chain, 0, True)
-    n, count, size = chain.n, len(parts[0]), mesh.size * LONG
+    def summed(q, qd, qdd):
+        return chunk_rows(columns, chain, q, qd, qdd)[:, 0, 0]
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def rows_of(mesh, samples):
-        def local(samples):
-            def add(total, x):
-                rows = jax.lax.optimization_barrier(joint_rows(columns, layout, chain, x))  # to compute all
-                return total + sum(w[0, 0] for w in rows), None
-
-            return jax.lax.scan(add, jax.numpy.zeros(()), by_block(layout, samples))[0][None]
-
-        by_rows = jax.sharding.PartitionSpec(mesh.axis_names)
-        return jax.shard_map(local, mesh=mesh, in_specs=by_rows, out_specs=by_rows, check_vma=False)(samples)
-
-    def block(at):
-        block = [np.asarray(x[at : at + size]) for x in parts]
-        block += [np.ones_like(block[0]), np.zeros((len(block[0]), n, 0))]
-        with jax.enable_x64(True):
-            return float(np.asarray(rows_of(mesh, placed(block, size, layout, mesh))).sum())
-
-    block(0)
-
-    def call():
-        with concurrent.futures.ThreadPoolExecutor(workers_of(mesh)) as pool:
-            return sum(pool.map(block, range(0, count, size)))
-
-    return call
+    return lambda: by_chunks(summed, *parts[:3]).sum()
 
 
 def _check(case, columns) -> float:
