@@ -126,11 +126,11 @@ def test_what_cannot_be_compared_is_refused(models, log):
 def test_the_page_shows_the_numbers(comparison):
     text = comparison_html(comparison)
     shown = [re.sub("<[^>]*>", "|", row) for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)]
-    for j in range(2):
-        row = next(r for r in shown if f"|joint{j + 1}|" in r)
-        numbers = [rounded(x) for f in comparison.fits for x in (f.rms[j], f.relative[j], f.relative_moving[j])]
-        assert [c for c in row.split("|") if c][2:] == [*numbers, rounded(comparison.ratio[j])]
-    positions = [r for r in shown if "|joint1|" in r][1]
+    for letter, fit in zip("ab", comparison.fits, strict=True):
+        row = next(r for r in shown if f"|{letter}: " in r)
+        numbers = [rounded(x) for j in range(2) for x in (fit.relative_moving[j], fit.rms[j])]
+        assert [c for c in row.split("|") if c][1:] == [rounded(fit.total_relative), *numbers]
+    positions = next(r for r in shown if r.startswith("|joint1|"))
     true, given = comparison.runs[0].simulations
     assert [c for c in positions.split("|") if c][2:4] == [rounded(true.rms[0]), rounded(given.rms[0])]
     assert text.count('<figure class="plot">') == 1 and text.count("<h1>") == 1
@@ -147,6 +147,7 @@ def test_the_verdict_names_the_better_model(comparison):
     print_comparison(comparison, console)
     printed = console.file.getvalue()
     assert all(rounded(f.total_relative) in printed for f in comparison.fits) and "every joint" in printed
+    assert f"joint1 {rounded(comparison.fits[0].relative[0])} " in re.sub(" +", " ", printed)
 
 
 def test_the_command_compares_files_of_different_kinds(models, log, tmp_path, capsys):
@@ -167,6 +168,6 @@ def test_the_command_compares_files_of_different_kinds(models, log, tmp_path, ca
     )
     # the URDF holds the given model with its gravity
     again = compare_models(truth, given, log)
-    assert f"<td>{rounded(again.fits[1].relative[0])}</td>" in page and "gravity is" not in page
+    assert f">{rounded(again.fits[1].relative_moving[0])}<small>" in page and "gravity is" not in page
     assert main([*words, "--log", str(tmp_path / "gone.csv"), "--out", str(tmp_path / "no.html")]) == 1
     assert "gone.csv" in capsys.readouterr().err and not (tmp_path / "no.html").exists()

@@ -455,7 +455,7 @@ def test_all_files_are_written_and_the_model_comes_back(result, tmp_path, quick)
 
 def test_a_table_wider_than_the_terminal_is_not_cut(result):
     wide, narrow = (printed(result, width=width) for width in (300, 30))
-    rows = lambda text: [line.rstrip() for line in text.splitlines() if line.startswith(("torque", "joint", "all "))]
+    rows = lambda text: [line.rstrip() for line in text.splitlines() if line.startswith(("error", "joint", "all "))]
     assert rows(narrow) == rows(wide) and len(rows(wide)) == result.chain.n + 2 and "…" not in narrow
 
 

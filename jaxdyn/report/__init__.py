@@ -4,6 +4,7 @@ from .._exports import publish as _publish
 from .comparison import print_comparison as print_comparison, write_comparison as write_comparison
 from .files import write_errors as write_errors, write_parameters as write_parameters
 from .page import write_report as write_report
+from .payloads import write_payload_report as write_payload_report
 from .pictures import Ellipsoid as Ellipsoid, equivalent_ellipsoid as equivalent_ellipsoid
 from .provenance import (
     InputFile as InputFile,

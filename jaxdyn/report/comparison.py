@@ -2,12 +2,13 @@
 
 import datetime
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import OutputError
-from ..identification.prediction import MOVING
+from ..identification.prediction import Fit
 from ..identification.validation import ModelComparison
 from ..io.files import write_whole
 from .markup import (
@@ -26,16 +27,29 @@ from .markup import (
 from .pictures import plot, time_view
 from .provenance import Provenance, provenance_section
 from .quality import position_units, torque_units
-from .sections import errors_of
+from .sections import ErrorRow, errors_of, errors_table
 
 BETTER = 1.05  # errors of a joint within 5 % count as equal
 _POINTS = 80_000  # maximum total number of points in all curves
 
 
-def print_whole(console: Any, table: Any) -> None:
-    """Print a table at its own width if it is wider than the console: rich would cut numbers."""
-    from rich.measure import Measurement
+def print_errors(console: Any, title: str, rows: Sequence[str], groups: Sequence[tuple[str, Fit, np.ndarray]]) -> None:
+    """Print errors in percent of the filtered torque, with a row per joint and a column per group (name, fit, errors).
 
+    A table wider than the console is printed at its own width, because rich would cut numbers.
+    """
+    from rich.measure import Measurement
+    from rich.table import Table
+    from rich.text import Text
+
+    percent = lambda x: "-" if np.isnan(x) else rounded(x)
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column(title, min_width=16)
+    for name, _, _ in groups:
+        table.add_column(name, justify="right")
+    for j, joint in enumerate(rows):
+        table.add_row(Text(joint), *(percent(errors[j]) for _, _, errors in groups))
+    table.add_row("all", *(percent(fit.total_relative) for _, fit, _ in groups))
     own, wide = console.width, Measurement.get(console, console.options.update(max_width=10_000), table).maximum
     console.width = max(own, wide)
     try:
@@ -61,38 +75,19 @@ def comparison_verdict(comparison: ModelComparison) -> str:
     return f"{both} {name} is better on {place}."
 
 
-def _cells(comparison: ModelComparison) -> list[tuple[str, list[str]]]:
-    """Columns of the table of errors, with the figures of both models over all logs in the last row."""
-    columns = []
-    for letter, fit in zip("ab", comparison.fits, strict=True):
-        columns.append((f"{letter}: RMS", [*map(rounded, fit.rms), ""]))
-        columns.append((f"{letter}: RRE [%]", [*map(rounded, fit.relative), rounded(fit.total_relative)]))
-        columns.append((f"{letter}: moving [%]", [*map(rounded, fit.relative_moving), ""]))
-    return [*columns, ("b / a", [*map(rounded, comparison.ratio.tolist()), ""])]
-
-
 def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
-    """Print a table of errors by joint and a verdict for a comparison of two models.
+    """Print the errors of two models by joint, in percent of the filtered torque, and a verdict.
 
     Args:
         comparison: result of `compare_models`.
         console: a rich `Console`; by default standard output.
     """
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console(highlight=False) if console is None else console
-    units, columns = [*torque_units(comparison.chains[0]), ""], _cells(comparison)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Torque errors by joint", title_justify="left")
-    table.add_column("joint")
-    table.add_column("unit")
-    for heading, _ in columns:
-        table.add_column(heading.replace(" ", "\n", 1).replace(" [", "\n["), justify="right")
-    for j, joint in enumerate((*comparison.chains[0].joint_names, "all")):
-        table.add_row(Text(joint), units[j], *(cells[j] for _, cells in columns))
-    print_whole(console, table)
+    groups = [(letter, fit, fit.relative) for letter, fit in zip("ab", comparison.fits, strict=True)]
+    print_errors(console, "torque error [%]", comparison.chains[0].joint_names, groups)
     for letter, name in zip("ab", comparison.names, strict=True):
         console.print(Text(f"{letter}: {name}"), soft_wrap=True)
     console.print(Text(comparison_verdict(comparison)))
@@ -156,23 +151,17 @@ def comparison_html(
 
 
 def _errors(comparison: ModelComparison) -> str:
-    chain = comparison.chains[0]
-    columns = [names_column("joint", (*chain.joint_names, "all joints"))]
-    columns.append(Column("unit", [*torque_units(chain), ""], "text"))
-    columns += [
-        Column(heading, cells, "edge" if heading.endswith(("RMS", "a")) else "")
-        for heading, cells in _cells(comparison)
-    ]
-    return section(
-        "Errors",
-        "errors",
-        columns_table(columns),
-        faint(
-            "Errors of predicted torques, with friction, over all logs, relative to the filtered torque. RRE is the norm of "
-            "the error as a percentage of the norm of the measured torque; “moving” includes only samples at which the joint "
-            f"is faster than {MOVING:g} rad/s or m/s."
-        ),
-    )
+    chain, titles = comparison.chains[0], [f"{x}: {name}" for x, name in zip("ab", comparison.names, strict=True)]
+    rows: list[ErrorRow] = []
+    for k, run in enumerate(comparison.runs):
+        of = f", on {run.source}" if len(comparison.runs) > 1 else ""
+        rows += [(title + of, fit, k) for title, fit in zip(titles, run.fits, strict=True)]
+    if len(comparison.runs) > 1:
+        rows += [(f"{title}, on all logs", fit, None) for title, fit in zip(titles, comparison.fits, strict=True)]
+    torque = np.sqrt(np.mean(np.concatenate([run.samples.tau for run in comparison.runs]) ** 2, axis=0))
+    joints = [j for j in range(chain.nv) if np.isfinite(torque[j])]
+    shown = errors_table(joints, chain.joint_names, torque_units(chain), torque, rows)
+    return section("Errors", "errors", shown, faint("Errors are relative to the filtered torque, with friction."))
 
 
 def _positions(comparison: ModelComparison) -> str:

@@ -1,5 +1,6 @@
 """Payloads and calibrated gains as JSON files, as text for a terminal, and as a page."""
 
+import datetime
 import json
 import math
 import os
@@ -8,10 +9,31 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import IdentificationError
+from ..errors import IdentificationError, OutputError
 from ..identification.columns import INERTIAL_NAMES
 from ..identification.payload import DriveGains, Payload
+from ..io.files import write_whole
+from ..model.chain import Chain, coordinate_names
 from ..spatial.inertia import inertial_parameters_to_com
+from .markup import (
+    Column,
+    columns_table,
+    element,
+    escaped,
+    faint,
+    items,
+    names_column,
+    notes_section,
+    number,
+    page,
+    page_head,
+    rounded,
+    section,
+    tile,
+    with_deviation,
+)
+from .provenance import Provenance, provenance_section
+from .quality import torque_units
 
 
 def payload_json(payload: Payload) -> str:
@@ -138,3 +160,73 @@ def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
             f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{caveat}"
         )
     return [*lines, *(f"note: {note}" for note in gains.notes)]
+
+
+# -- page
+
+
+def write_payload_report(
+    payload: Payload,
+    chain: Chain,
+    path: str | os.PathLike[str],
+    date: datetime.datetime | None = None,
+    provenance: Provenance | None = None,
+) -> None:
+    """Write a payload as a self-contained HTML file: parameters with intervals, torques and errors of the joints, notes.
+
+    Args:
+        payload: result of `identify_payload`.
+        chain: the arm that carries the payload.
+        path: the HTML file.
+        date: date shown at the top; by default now.
+        provenance: input files and settings (`collect_provenance`).
+
+    Raises:
+        OutputError: the file cannot be written; an existing file remains unchanged.
+    """
+    write_whole(path, payload_html(payload, chain, date, provenance), OutputError)
+
+
+def payload_html(
+    payload: Payload, chain: Chain, date: datetime.datetime | None = None, provenance: Provenance | None = None
+) -> str:
+    """The HTML that `write_payload_report` writes."""
+    mass, deviation = with_deviation(payload.mass, float(payload.standard_deviations[0]))
+    tiles = tile(f"{mass} kg", f"mass, ± {deviation} kg", "one standard deviation")
+    for axis, *centre in zip("xyz", payload.com.tolist(), payload.com_deviations.tolist(), strict=True):
+        place, unsure = with_deviation(*(1000 * x for x in centre))
+        tiles += tile(f"{place} mm", f"centre of mass, {axis}", f"± {unsure} mm")
+    unknown = [name for name, sure in zip(INERTIAL_NAMES, payload.determined, strict=True) if not sure]
+    wrong = [f"The runs do not determine {', '.join(unknown)}."] if unknown else []
+    wrong += [] if payload.consistent else ["The estimate is not physically consistent: use the consistent body."]
+    values, deviations = payload.parameters.tolist(), payload.standard_deviations.tolist()
+    both = [with_deviation(v, d) for v, d in zip(values, deviations, strict=True)]
+    units = ["kg", *["kg m"] * 3, *["kg m²"] * 6]
+    ends = [f"{number(v - 1.96 * d)} to {number(v + 1.96 * d)}" for v, d in zip(values, deviations, strict=True)]
+    parameters = [
+        names_column("parameter", INERTIAL_NAMES),
+        *(Column("value", [v for v, _ in both]), Column("± s.d.", [f"± {d}" for _, d in both])),
+        *(Column("95 % interval", ends), Column("unit", units, "text")),
+        Column("consistent body", [*map(number, payload.body.tolist())], "edge"),
+    ]
+    held = np.full(chain.nv, np.nan) if payload.held_out is None else payload.held_out
+    joints = [
+        *(names_column("joint", coordinate_names(chain)), Column("unit", torque_units(chain), "text")),
+        Column("payload torque, RMS", [*map(rounded, payload.payload_torque.tolist())]),
+        Column("noise", [*map(rounded, payload.noise.tolist())]),
+        Column("held-out error, RMS", [*map(rounded, held.tolist())]),
+    ]
+    headline = f"The payload at {payload.frame} has a mass of {mass} ± {deviation} kg{payload.scale_caveat}."
+    fault = items(wrong) if wrong else element("p", "No fault was found.")
+    about = "Mass, first moments m c, and inertia about the frame's origin, in the axes of the frame."
+    sections = (
+        page_head("Payload report", f"Payload at {payload.frame}", [], date),
+        element("p", element("b", escaped(headline)), f"stamp {'fair' if wrong or not payload.calibrated else 'good'}"),
+        element("div", tiles, "tiles"),
+        section("What is wrong", "problems", fault),
+        section("Torques and errors", "errors", columns_table(joints)),
+        section("Parameters", "parameters", faint(about), columns_table(parameters)),
+        notes_section(payload.notes),
+        provenance_section(provenance),
+    )
+    return page(f"Payload at {payload.frame}", sections)

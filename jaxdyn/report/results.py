@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..errors import ModelError, OutputError
@@ -24,7 +23,7 @@ from ..io.files import check_output_folder, draft_prefix, remove_stale_drafts
 from ..io.mjcf_write import write_mjcf
 from ..io.urdf_write import save_urdf, update_urdf
 from ..model.chain import Chain
-from .comparison import print_whole
+from .comparison import print_errors
 from .files import as_written, predictions_of, write_errors, write_parameters
 from .page import write_report
 from .provenance import Provenance
@@ -282,7 +281,10 @@ def print_summary(
         )
     for line in top:
         console.print(Text(line, style=f"bold {_COLOURS[judged.level]}"))
-    print_whole(console, _table(result, judged))
+    fits = {"held out" if result.validation else "fitted": pooled(result.validation or result.fitted)}
+    fits |= {"given model": judged.given.given} if judged.given else {}
+    groups = [(name, fit, fit.relative_moving) for name, fit in fits.items()]
+    print_errors(console, "error while moving [%]", result.rows, groups)
     for line in shown:
         console.print(Text(line, style="yellow"))
     for line in bottom:
@@ -296,21 +298,6 @@ def print_summary(
         )
 
 
-def _table(result: Identification, judged: Verdict) -> Table:
-    """The error of each joint while it moves, in percent of the filtered torque, beside that of the given model."""
-    which = "held out" if result.validation else "fitted"
-    groups = [(which, pooled(result.validation or result.fitted))]
-    groups += [("given model", judged.given.given)] if judged.given else []
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("torque error [%]", min_width=16)
-    for name, _ in groups:
-        table.add_column(name, justify="right")
-    for j, joint in enumerate(result.rows):
-        table.add_row(Text(joint), *(_percent(fit.relative_moving[j]) for _, fit in groups))
-    table.add_row("all", *(_percent(fit.total_relative) for _, fit in groups))
-    return table
-
-
 def _closing(result: Identification, truth: Chain | None) -> list[str]:
     """Terms that were found, and the comparison with the true robot."""
     lines = [] if result.choice is None else [f"Terms: {result.choice.sentence}"]
@@ -321,7 +308,3 @@ def _closing(result: Identification, truth: Chain | None) -> list[str]:
             f"deviations, largest deviation {off.max():.1f}"
         )
     return lines
-
-
-def _percent(x: float) -> str:
-    return "-" if np.isnan(x) else f"{x:#.3g}".rstrip(".") if x < 999.5 else f"{x:.3g}"

@@ -145,61 +145,67 @@ def torques_section(result: Identification) -> str:
     return section("Torques", "torques", plot(label, [view(run, j) for run in runs for j in joints], choices))
 
 
+ErrorRow = tuple[str, Fit | None, int | None]  # title, errors, and the run whose torques a click shows
+
+
+def errors_table(
+    joints: Sequence[int], names: Sequence[str], units: Sequence[str], torque: np.ndarray, rows: Sequence[ErrorRow]
+) -> str:
+    """Table of torque errors with a row per motion or model and a column per joint, and the RMS torque in the first row."""
+    row = lambda title, total, cells: (
+        element("th", escaped(title), "wrap")
+        + element("td", total, "yes")
+        + "".join(element("td", x, "go") for x in cells)
+    )
+    sizes = [element("small", rounded(torque[j])) for j in joints]
+    lines = [row(f"Torque, RMS [{' or '.join(sorted(set(units)))}]", "", sizes)]
+    for title, fit, run in rows:
+        if fit is not None:
+            cells = [rounded(fit.relative_moving[j]) + element("small", rounded(fit.rms[j])) for j in joints]
+            if run is not None:
+                to = lambda k, run=run: {"href": "#torques", "data_run": f"{run}", "data_joint": f"{k}"}
+                cells = [element("a", cell, **to(k)) for k, cell in enumerate(cells)]
+            lines.append(row(title, rounded(fit.total_relative), cells))
+    heads = "".join(element("th", escaped(names[j]).replace("_", "_<wbr>"), "name") for j in joints)
+    return table(element("th", "motion or model", "text") + element("th", "all [%]") + heads, lines) + faint(
+        "Each cell contains the error in percent of the torque, over the samples at which the joint moves faster than "
+        f"{MOVING:g} rad/s or m/s, and below it the RMS error. A joint with little torque has a large percentage even if the "
+        "error is small."
+    )
+
+
 def errors_section(result: Identification, judged: Verdict) -> str:
     """Section with one table of all torque errors: held out, fitted, given model, written files, and as logged.
 
     All rows but the last ones refer to the filtered torque, so that they can be compared.
     """
     runs, held = runs_of(result), result.validation or result.fitted
-    joints, units = measured_rows(runs), torque_units(result.chain)
     where = "held-out motion" if result.validation else "the fitted motion"
     on_files = "the fitted motion" if compared_runs(result) is result.fitted else "held-out motion"
-    size = np.sqrt((together(held).tau ** 2).mean(0))[joints]
-    rows = [_row(f"Torque, RMS [{' or '.join(sorted(set(units)))}]", "", [element("small", rounded(x)) for x in size])]
-
-    def add(title: str, fit: Fit | None, run: int | None = None) -> None:
-        if fit is not None:
-            link = lambda text, k: (
-                text if run is None else element("a", text, href="#torques", data_run=f"{run}", data_joint=f"{k}")
-            )
-            each = [
-                link(rounded(fit.relative_moving[j]) + element("small", rounded(fit.rms[j])), k)
-                for k, j in enumerate(joints)
-            ]
-            rows.append(_row(title, rounded(fit.total_relative), each))
-
-    for k, (run, title) in enumerate(zip(runs, run_titles(runs), strict=True)):
-        add(f"{title}, {number(seconds_of(run), 3)} s", run.fit, k)
-    for title, some in (("All held-out motion", result.validation), ("All fitted motion", result.fitted)):
-        if len(some) > 1:
-            add(title, pooled(some))
+    rows: list[ErrorRow] = [
+        (f"{title}, {number(seconds_of(run), 3)} s", run.fit, k)
+        for k, (run, title) in enumerate(zip(runs, run_titles(runs), strict=True))
+    ]
+    several = (("All held-out motion", result.validation), ("All fitted motion", result.fitted))
+    rows += [(title, pooled(some), None) for title, some in several if len(some) > 1]
     if judged.given:
-        add(f"Given model, on {where}", judged.given.given)
-        add(f"Given inertias, identified friction and rotors, on {where}", judged.given.driven)
-    for file in judged.files:
-        add(f"{file.name}, on {on_files}", file.fit)
-    add("As logged, unfiltered: held out", pooled_raw(result.validation))
-    add("As logged, unfiltered: fitted", pooled_raw(result.fitted))
-    heads = "".join(element("th", escaped(result.rows[j]).replace("_", "_<wbr>"), "name") for j in joints)
-    head = element("th", "motion or model", "text") + element("th", "all [%]") + heads
+        rows.append((f"Given model, on {where}", judged.given.given, None))
+        rows.append((f"Given inertias, identified friction and rotors, on {where}", judged.given.driven, None))
+    rows += [(f"{file.name}, on {on_files}", file.fit, None) for file in judged.files]
+    rows.append(("As logged, unfiltered: held out", pooled_raw(result.validation), None))
+    rows.append(("As logged, unfiltered: fitted", pooled_raw(result.fitted), None))
+    size = np.sqrt((together(held).tau ** 2).mean(0))
     return section(
         "Errors",
         "errors",
-        table(head, rows),
+        errors_table(measured_rows(runs), result.rows, torque_units(result.chain), size, rows),
         faint(
-            "Each cell contains the error in percent of the torque, over the samples at which the joint moves faster than "
-            f"{MOVING:g} rad/s or m/s, and below it the RMS error. A joint with little torque has a large percentage even if "
-            "the error is small. Except for the rows “as logged”, errors are relative to the low-pass filtered torque "
+            "Except for the rows “as logged”, errors are relative to the low-pass filtered torque "
             f"({result.fitted[0].samples.torque_cutoff:.3g} Hz), so they can be compared. "
             + (f"{REFIT[0].upper()}{REFIT[1:]}. " if result.validation_refit else "")
             + "Click a cell of a run to see its torques. errors.csv contains further errors of each run."
         ),
     )
-
-
-def _row(title: str, total: str, cells: Sequence[str]) -> str:
-    inside = "".join(element("td", cell, "go") for cell in cells)
-    return element("th", escaped(title), "wrap") + element("td", total, "yes") + inside
 
 
 # -- friction
