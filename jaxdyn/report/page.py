@@ -36,18 +36,9 @@ def write_report(
 ) -> None:
     """Write the report of an identification as a self-contained HTML file.
 
-    The report contains, in this order:
-
-    - whether the model may be used, for what, how much better it is than the given model, and what is wrong;
-    - plots of measured and predicted torques, and one table of torque errors on held-out and fitted motion, of the given
-      model and of the written model files;
-    - friction versus velocity, and the friction parameters;
-    - base parameters with standard deviations, 95 % intervals and their share of the torque;
-    - notes on the logs, and the provenance of the result;
-    - folded details: positions re-simulated from the measured torques, masses and sizes of the links, the full parameter
-      set, the null space, and the terms that were tried.
-
-    The browser draws the plots from data in the file. docs/report.md explains each part.
+    The report states whether the model may be used, for what, how much better it is than the given model, and what is wrong;
+    then it shows torques, their errors, friction, parameters, notes, provenance, and folded details. The browser draws the
+    plots from data in the file. docs/report.md explains each part.
 
     Args:
         result: the identification.

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ..dynamics import friction_force
 from ..identification.base import model_torque
-from ..identification.columns import DRIVE_NAMES, INERTIAL_NAMES
+from ..identification.columns import INERTIAL_NAMES
 from ..identification.factors import as_float64
 from ..identification.prediction import MOVING, Fit
 from ..identification.result import Evaluation, Identification, parameter_rows
@@ -101,7 +101,7 @@ def _problems(judged: Verdict) -> str:
     """What is wrong: failed checks and suspected faults."""
     title = element("h2", "What is wrong", id="problems")
     lines = [(check.level, check.text) for check in judged.checks]
-    lines += [("fair", finding.text) for finding in judged.findings]
+    lines += [("fair", finding.text[:1].upper() + finding.text[1:]) for finding in judged.findings]
     if not lines:
         return title + element("p", "No fault was found in the logs, the given model or the fit.")
     return title + element("ul", "".join(element("li", escaped(text), level) for level, text in lines), "checks")
@@ -543,15 +543,7 @@ def _unknown(result: Identification) -> str:
             "No torque of this robot depends on these parameters; their values are those of the prior:",
             base.unidentifiable,
         ),
-        (
-            "These parameters affect torques only through the sums above, so no motion separates them. The full set contains "
-            "the values nearest to the prior that result in the same sums:",
-            base.dropped,
-        ),
-        (
-            "Not identified, because they were not selected, for every joint:",
-            [DRIVE_NAMES[term] for term in DRIVE_NAMES if term not in result.columns.drive_terms],
-        ),
+        ("These parameters affect torques only in sums; their values are nearest to the prior:", base.dropped),
     )
     text = "".join(element("p", f"{title} {names(found)}.") for title, found in lists if found)
     if directions := base.null_names:

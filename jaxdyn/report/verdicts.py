@@ -215,23 +215,15 @@ def verdict(
 ) -> Verdict:
     """Judge an identified model in absolute terms, for three uses: gravity compensation, feed-forward and simulation.
 
-    Every use is judged by the worst joint's figures, which all refer to held-out motion and are good, fair or poor by the
-    limits of docs/report.md:
-
-    - gravity compensation: the position-dependent part of the torque error, and the standard deviation of the torque at
-      rest within the joint limits;
-    - feed-forward: the torque error while the joint moves without the noise within the filter's band (`noise_share`), the
-      same error in the worst tenth of speeds, and whether the given model predicts better;
-    - simulation: the standard deviation of the inertia about the joint, the error of positions re-simulated from measured
-      torques relative to that of a coasting robot, and play in the gears (`Identification.play`).
-
-    Errors of joints whose torque is less than a twentieth of the largest joint torque are relative to that twentieth.
-    Simulation is poor if a link is physically inconsistent, or is denser, lighter or larger than the links of ordinary
-    machines; if friction or armature is negative; or if gravity compensation or a joint's torque is poor. If the torques do
-    not contain the given gravity, gravity compensation and simulation are poor. If a wrong sign, gain or scale of torques
-    is suspected (`diagnose`), without held-out motion, if that motion only repeats the fitted one, or if it does not test a
-    joint (`Verdict.joints`), no use is better than fair; if it does not test most joints, all uses are poor. If limits are
-    given, the outcome depends only on whether every joint meets all limits, but the uses are still judged.
+    Every use is judged by the worst joint's figures (`USES`) on held-out motion, by the limits of docs/report.md: gravity
+    compensation by the position-dependent part of the torque error and the standard deviation of the torque at rest;
+    feed-forward by the torque error while the joint moves, over all and in the worst tenth of speeds, and by the given
+    model's error; simulation by the standard deviation of the inertia about the joint, the error of positions re-simulated
+    from measured torques, and play. Simulation is poor if a link is inconsistent or unlike those of machines, if friction or
+    armature is negative, or if gravity compensation or a joint's torque is poor. If the torques lack the given gravity,
+    gravity compensation and simulation are poor. If a wrong sign, gain or scale is suspected (`diagnose`), if no new motion
+    was held out, or if it does not test a joint, no use is better than fair; if it does not test most joints, all are poor.
+    If limits are given, the outcome depends only on whether every joint meets all limits, but the uses are still judged.
 
     Args:
         result: the identification.
