@@ -1,7 +1,9 @@
 """Payloads, drive gains, delays and diagnoses: recovered from runs of a known arm, and on a real one's logs."""
 
 import dataclasses
+import hashlib
 import json
+import pathlib
 import re
 from types import SimpleNamespace
 
@@ -54,6 +56,7 @@ from jaxdyn.identification.diagnostics import _Runs, _unexcited, _unlike
 from jaxdyn.identification.factors import BlockFactors
 from jaxdyn.identification.loaded_runs import loaded_runs, transform_matrix
 from jaxdyn.identification.payload import given_body
+from jaxdyn.report.markup import rounded, with_deviation
 from jaxdyn.report.payloads import payload_json, read_gains
 from jaxdyn.spatial.inertia import (
     inertial_parameters_from_com,
@@ -401,8 +404,20 @@ def test_the_command(arm, tmp_path, capsys):
     assert main([*common, *pair, "--mass", "2", "--out", gains]) == 0
     assert "common factor" in capsys.readouterr().out
     np.testing.assert_allclose(json.loads((tmp_path / "gains.json").read_text())["gains"], GAINS, rtol=0.02)
-    assert main([*common, *pair, "--calibrated", gains, "--out", out, "--quiet"]) == 0
+    page = tmp_path / "payload.html"
+    assert main([*common, *pair, "--mass", "2", "--report", str(page)]) == 2 and not page.exists()
+    capsys.readouterr()
+    assert main([*common, *pair, "--calibrated", gains, "--out", out, "--report", str(page), "--quiet"]) == 0
     result = json.loads((tmp_path / "payload.json").read_text())
+    text = page.read_text()
+    rows = [re.sub("<[^>]*>", "|", row).split("|") for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)]
+    cells = {row[1]: [cell for cell in row if cell] for row in rows}
+    value, deviation = with_deviation(result["mass"], result["mass_deviation"])
+    assert cells["m"][1:3] == [value, f"± {deviation}"] and f"a mass of {value} ± {deviation} kg." in text
+    for j, name in enumerate(arm.joint_names):
+        numbers = [result[key][j] for key in ("payload_torque", "noise", "held_out")]
+        assert cells[name][1:] == ["N m", *map(rounded, numbers)]
+    assert "No fault was found." in text and hashlib.sha256(pathlib.Path(loaded).read_bytes()).hexdigest() in text
     assert result["mass"] == pytest.approx(2.0, rel=0.01) and not capsys.readouterr().out
     assert result["gains_calibrated"]
     save_model(arm, tmp_path / "model.eqx")

@@ -344,7 +344,7 @@ def test_what_may_be_wrong_stands_in_the_summary(result):
     finding = Finding("sign", ("joint1",), "the sign of <joint1> is wrong")
     assert "No fault was found" in first_screen(result, verdict(result))
     text = first_screen(result, verdict(result, findings=[finding]))
-    assert "the sign of &lt;joint1&gt; is wrong" in text and "No fault" not in text
+    assert "The sign of &lt;joint1&gt; is wrong" in text and "No fault" not in text
 
 
 def test_values_are_shown_to_the_digits_they_have():

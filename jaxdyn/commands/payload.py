@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import WrongUsage
-from .inputs import check_logs, filters_of, read_logs, use_float64, with_gravity
+from .inputs import check_logs, filters_of, provenance_of, read_logs, use_float64, with_gravity
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def add(commands: Any) -> None:
     arguments.add_filters(option)
     option = command.add_argument_group("output").add_argument
     option("--out", metavar="FILE", help="write the payload, or with --mass the gains, to this JSON file")
+    option("--report", metavar="FILE", help="write the payload as an HTML page to this file")
     option("--quiet", action="store_true", help="hide the progress bar and the summary")
 
 
@@ -74,8 +75,9 @@ def run(options: argparse.Namespace) -> int:
     from ..io.files import check_output_file, write_whole
     from ..report.payloads import read_gains
 
-    if options.out:
-        check_output_file(options.out)
+    outputs = [path for path in (options.out, options.report) if path]
+    for path in outputs:
+        check_output_file(path)
     known = read_gains(options.calibrated) if options.calibrated else None
     arm = _arm(options)
     with Progress(options.quiet) as progress:
@@ -88,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
             write_whole(options.out, text, OutputError)
     if not options.quiet:
         print("\n".join(lines))
-        if options.out:
-            print(f"written: {options.out}")
+        for path in outputs:
+            print(f"written: {path}")
     return arguments.OK
 
 
@@ -121,6 +123,8 @@ def _check(options: argparse.Namespace) -> None:
         raise WrongUsage("--mass calibrates gains, which also requires an --unloaded log")
     if options.com is not None and options.mass is None:
         raise WrongUsage("--com needs --mass")
+    if options.mass is not None and options.report:
+        raise WrongUsage("--report is the page of a payload, and --mass calibrates gains: pass only one of the two")
     if options.mass is not None and options.calibrated:
         raise WrongUsage("--mass calibrates gains and --calibrated uses them; pass only one of the two")
     check_logs(options, len(options.unloaded) + len(options.loaded))
@@ -135,7 +139,7 @@ def _fitted(
 ) -> tuple[str, list[str]]:
     """The gains for a known mass, or the payload, as JSON text and as lines for the terminal."""
     from ..identification.payload import calibrate_gains, identify_payload
-    from ..report.payloads import gains_json, gains_lines, payload_json, payload_lines
+    from ..report.payloads import gains_json, gains_lines, payload_json, payload_lines, write_payload_report
 
     filters = filters_of(options, options.delay)
     setting = {"frame": options.frame, "own_friction": options.own_friction, "filters": filters}
@@ -144,4 +148,7 @@ def _fitted(
         gains = calibrate_gains(arm, unloaded, loaded, options.mass, **setting)
         return gains_json(gains), gains_lines(gains, arm.chain.joint_names)
     payload = identify_payload(arm, loaded, unloaded=unloaded, gains=known, **setting)
+    if options.report:
+        files = [("model", options.model), *(("log", path) for path in (*options.unloaded, *options.loaded))]
+        write_payload_report(payload, arm.chain, options.report, provenance=provenance_of(options, files, {}))
     return payload_json(payload), payload_lines(payload)
