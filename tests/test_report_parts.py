@@ -294,7 +294,7 @@ def test_shares_of_the_torque_come_from_the_columns_and_the_noise(annotations_un
     values, noise = np.array([1.0, -2.0, 0.0, 4.0, 5.0, 6.0]), 0.5
     inverse = np.linalg.inv(w.T @ w)
     for independence in (1.0, 0.25):  # of samples that a filter has correlated
-        estimate = Estimate(values, noise**2 * inverse / independence, np.ones(1), 1.0, 1.0, np.ones(1))
+        estimate = Estimate(values, noise**2 * inverse / independence, np.ones(1), 1.0, 1.0, np.ones(1), w / noise)
         run = types.SimpleNamespace(samples=type("Run", (), {"independence": independence, "__len__": lambda _: 200})())
         torque, unsure = torque_shares(types.SimpleNamespace(estimate=estimate, fitted=[run]))
         size = np.sqrt((w**2).mean(0)) / noise
