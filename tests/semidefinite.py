@@ -9,9 +9,6 @@ from jaxdyn.identification import (
     BaseParameters,
     ConsistentEstimate,
     ConsistentProblem,
-    entropic_divergence,
-    euclidean_divergence,
-    pullback_divergence,
 )
 from jaxdyn.identification.consistency import LINEAR, prior_factors
 from jaxdyn.identification.consistent import parameter_bounds
@@ -37,7 +34,7 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
     )
     size = max(problem.floor, 0.5 * len(problem.values))
     terms = [0.5 * cp.sum_squares(problem.matrix @ x - problem.values)]
-    terms += [problem.weight * _divergence(problem, s, u) for s, u in zip(white, u0, strict=True)]
+    terms += [problem.weight * (cp.trace(s) - cp.log_det(s) - 4) for s in white]
     if rest is not None:
         weights = np.sqrt(problem.ridge[inner:])
         terms.append(0.5 * cp.sum_squares(cp.multiply(weights * unit, rest) - weights * problem.prior[inner:]))
@@ -67,13 +64,3 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
         steps=int(program.solver_stats.num_iters or 0),
         converged=program.status == "optimal",
     )
-
-
-def _divergence(problem: ConsistentProblem, s, u: np.ndarray):
-    if problem.divergence is entropic_divergence:
-        return cp.trace(s) - cp.log_det(s) - 4
-    if problem.divergence is pullback_divergence:
-        return 0.5 * cp.sum_squares(s - np.eye(4))
-    assert problem.divergence is euclidean_divergence
-    to_pi = np.einsum("lij,ia,jb->lab", LINEAR, u, u).reshape(10, 16)
-    return 0.5 * cp.sum_squares(to_pi @ cp.vec(s - np.eye(4), order="C"))

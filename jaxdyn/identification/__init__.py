@@ -22,12 +22,10 @@ from .consistency import (
     Constraints as Constraints,
     bounding_ellipsoid as bounding_ellipsoid,
     entropic_divergence as entropic_divergence,
-    euclidean_divergence as euclidean_divergence,
     known_parameters as known_parameters,
     linear_equalities as linear_equalities,
     linear_inequalities as linear_inequalities,
     mass_bounds as mass_bounds,
-    pullback_divergence as pullback_divergence,
     total_mass_constraint as total_mass_constraint,
 )
 from .consistent import (

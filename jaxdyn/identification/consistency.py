@@ -1,9 +1,4 @@
-"""Divergences of a link from its prior, as convex regularisers of its ten inertial parameters.
-
-J denotes the pseudo-inertia of the link, and J0 that of its prior. All three divergences are convex in the ten
-parameters, and zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergences depend only
-on relative changes of the parameters, so they are independent of units and frames. To second order in dJ = J - J0, both
-equal tr((J0^-1 dJ)^2) / 2.
+"""Entropic divergence of a link from its prior, a convex regulariser of its ten inertial parameters.
 
 Prior knowledge about a robot, expressed as linear equations and inequalities in its parameters.
 
@@ -11,44 +6,28 @@ Damped Gauss-Newton method in the log-Cholesky parameters of links, for costs co
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy import linalg
 
 from ..errors import IdentificationError
 from ..spatial.inertia import log_cholesky_factor, pseudo_inertia, pseudo_inertia_factor
-
-Divergence = Callable[[Float[Array, "10"], Float[Array, "10"]], Float[Array, ""]]
-
-
-def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """Euclidean divergence D = |pi - pi0|^2 / 2, which depends on the units and on the link's frame."""
-    return 0.5 * jnp.sum((pi - prior) ** 2)
 
 
 def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
     """Entropic (log-det Bregman) divergence D = tr(J0^-1 J) - log det(J0^-1 J) - 4.
 
     D grows without bound as a link becomes flat, thin or massless, which keeps estimates physically consistent. It is
-    NaN if the pseudo-inertia J of the link, or J0 of the prior, is not positive definite.
+    NaN if the pseudo-inertia J of the link, or J0 of the prior, is not positive definite. D depends only on relative changes
+    of the parameters, so it is independent of units and frames. To second order in dJ = J - J0, it equals tr((J0^-1 dJ)^2) / 2.
+    Source: Lee, Wensing & Park 2020.
     """
     u0, u = pseudo_inertia_factor(pseudo_inertia(prior)), pseudo_inertia_factor(pseudo_inertia(pi))
     m = _left_solve(u0, u)
     return jnp.sum(m**2) - 2 * jnp.sum(jnp.log(jnp.diagonal(u) / jnp.diagonal(u0))) - 4
-
-
-def pullback_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """Pullback divergence D = tr((J0^-1 (J - J0))^2) / 2, the squared distance in the affine-invariant metric at the prior.
-
-    D is NaN if the pseudo-inertia J0 of the prior is not positive definite.
-    """
-    u0 = pseudo_inertia_factor(pseudo_inertia(prior))
-    white = _left_solve(u0, _left_solve(u0, pseudo_inertia(pi)).T) - jnp.eye(4, dtype=pi.dtype)
-    return 0.5 * jnp.sum(white**2)
 
 
 def _left_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
@@ -145,14 +124,12 @@ class Consistency:
             ellipsoid with the link's mass and inertia. If given, the size of each link is also bounded by an ellipsoid
             derived from the distances between joints (`link_bounds`). None means no bounds on size and density.
         prior_weight: weight of the chain's inertias relative to the log (`consistent_problem`).
-        divergence: measure of how far a link's parameters are from those of the chain; the cost penalises it.
     """
 
     mass: float | None = None
     constraints: Constraints | None = None
     densities: tuple[float, float] | None = DENSITIES
     prior_weight: float = 1.0
-    divergence: Divergence = entropic_divergence
 
     def of(self, names: Sequence[str]) -> "Consistency":
         """Express the total mass as a constraint on the parameters; `names` are the names of all parameters."""
@@ -375,7 +352,7 @@ class Cost:
     The cost of the parameters x = (pi_1, ..., pi_n, non-inertial parameters) is the sum of the penalties of the
     constraints, a ridge penalty |x - prior|^2 / 2 with a weight for each parameter, and
 
-        |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i) + barrier * entropy
+        |A x - y|^2 / 2 + weight * sum_i D_entropic(pi_i, prior_i) + barrier * entropy
 
     Attributes:
         matrix: (b, p) A.
@@ -384,7 +361,6 @@ class Cost:
         u0: (n, 4, 4) factors of the prior's pseudo-inertias.
         ridge: (p,) weights of the ridge penalty.
         weight: weight of the divergence from the prior.
-        divergence: divergence D of a link's parameters from those of the prior.
         positive: (m,) mask of the non-inertial parameters that must be positive.
         centre: (m,) values of the positive parameters at which their entropy is smallest.
         spread: (m,) scales of the non-inertial parameters that may have either sign.
@@ -403,7 +379,6 @@ class Cost:
     u0: Float[np.ndarray, "n 4 4"]
     ridge: Float[np.ndarray, " p"]
     weight: float
-    divergence: Divergence
     positive: Bool[np.ndarray, " m"]
     centre: Float[np.ndarray, " m"]
     spread: Float[np.ndarray, " m"]
@@ -434,12 +409,9 @@ class Cost:
         with np.errstate(invalid="ignore", divide="ignore"):
             entropy = (white**2).sum() - 2 * np.log(diagonal).sum() - 4 * n
             others = (ratio - np.log(ratio) - 1).sum()
-        distance = (
-            entropy if self.divergence is entropic_divergence else _distance(self.divergence, x, self.prior, n)[0]
-        )
         return float(
             0.5 * ((self.matrix @ x - self.values) ** 2).sum()
-            + self.weight * distance
+            + self.weight * entropy
             + 0.5 * (self.ridge * (x - self.prior) ** 2).sum()
             + self.barrier * (entropy + others)
             + 0.5 * (self.force(x) ** 2).sum() / self.stiffness
@@ -455,30 +427,20 @@ class Cost:
         J is the Jacobian of the parameters x, and H the Hessian of the cost with respect to x. The neglected term, the
         curvature of the parametrisation times the gradient with respect to x, vanishes at the optimum.
         """
-        x, n = point.parameters, len(self.u0)
+        x, inner = point.parameters, 10 * len(self.u0)
         jacobian = point.jacobian(self.scale(point))
-        inner = 10 * n
         white = self._inverse @ point.u
         entropy = _entropy_slope(white)
-        weight = self.barrier + (self.weight if self.divergence is entropic_divergence else 0.0)
+        weight = self.barrier + self.weight
         force = self.force(x)
         active = (~self.least | (force < 0)).astype(float)
         gradient = self.matrix.T @ (self.matrix @ x - self.values) + self.ridge * (x - self.prior) + self.rows.T @ force
         curved = [self.matrix, self.rows * np.sqrt(self.stiffness * active)[:, None], np.diag(np.sqrt(self.ridge))]
-        hessian = np.zeros((len(x), len(x)))
-        if self.divergence is not entropic_divergence:
-            _, slope, bend = _distance(self.divergence, x, self.prior, n)
-            gradient[:inner] += self.weight * slope.ravel()
-            for i in range(n):
-                at = slice(10 * i, 10 * i + 10)
-                hessian[at, at] = self.weight * jacobian[at, at].T @ bend[i] @ jacobian[at, at]
         g = jacobian.T @ gradient
         g[:inner] += weight * entropy.ravel()
         g[inner:] += self.barrier * np.where(self.positive, point.rest / self.centre - 1, 0.0)
         half = np.concatenate(curved) @ jacobian
-        hessian += half.T @ half
-        hessian += self.metric(weight)
-        return g, hessian
+        return g, half.T @ half + self.metric(weight)
 
     def metric(self, weight: float) -> np.ndarray:
         """Hessian of the entropy in local coordinates, which is the same at every point; `weight` scales the links' part."""
@@ -580,34 +542,15 @@ def prior_factors(prior: Float[np.ndarray, " p"], n: int) -> Float[np.ndarray, "
 
 
 def divergence_slopes(
-    divergence: Divergence, point: Point, prior: Float[np.ndarray, " p"]
+    point: Point, prior: Float[np.ndarray, " p"]
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m m"]]:
-    """Gradient and Hessian of the sum of a divergence over the links of a point, in its local coordinates."""
+    """Gradient and Hessian of the sum of the entropic divergence over the links of a point, in its local coordinates."""
     n = len(point.u)
-    if divergence is entropic_divergence:
-        white = np.linalg.inv(prior_factors(prior, n)) @ point.u
-        return _entropy_slope(white).ravel(), np.kron(np.eye(n), _METRIC)
-    local = Point(point.u, np.zeros(0)).jacobian(np.zeros(0))
-    _, slope, bend = _distance(divergence, point.parameters, prior, n)
-    return local.T @ slope.ravel(), local.T @ linalg.block_diag(*bend) @ local
+    white = np.linalg.inv(prior_factors(prior, n)) @ point.u
+    return _entropy_slope(white).ravel(), np.kron(np.eye(n), _METRIC)
 
 
 def _entropy_slope(white: Float[np.ndarray, "n 4 4"]) -> Float[np.ndarray, "n 10"]:
     """Gradient of the entropic divergence in local coordinates, for links with the factors u0 @ white."""
     squares = white.transpose(0, 2, 1) @ white
     return np.einsum("nij,kij->nk", squares, _ALONG) - np.trace(_ALONG, axis1=1, axis2=2)
-
-
-@functools.cache  # compiled once per divergence
-def _derivatives(divergence: Divergence):
-    def all_three(pi, prior):
-        return divergence(pi, prior), jax.grad(divergence)(pi, prior), jax.hessian(divergence)(pi, prior)
-
-    return jax.jit(jax.vmap(all_three))
-
-
-def _distance(divergence: Divergence, x: np.ndarray, prior: np.ndarray, n: int) -> tuple[float, np.ndarray, np.ndarray]:
-    """Sum of a divergence over all links, and its gradient (n, 10) and Hessian (n, 10, 10) for each link."""
-    pi, own = (jnp.asarray(v[: 10 * n].reshape(n, 10)) for v in (x, prior))
-    value, slope, bend = _derivatives(divergence)(pi, own)
-    return float(value.sum()), np.asarray(slope), np.asarray(bend)

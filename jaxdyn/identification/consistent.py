@@ -1,7 +1,7 @@
 """Physically consistent estimation: constrained least squares in log-Cholesky parameters.
 
 The estimate x = (pi_1, ..., pi_n, drive terms) minimises |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i), where D is
-a divergence from the prior. The pseudo-inertias J(pi_i) must be positive definite, armature and friction must be
+the entropic divergence from the prior. The pseudo-inertias J(pi_i) must be positive definite, armature and friction must be
 non-negative, and prior knowledge may add further constraints (`Constraints`).
 
 A and y are computed from triangular factors of the complete weighted log, so the cost of a step does not depend on the
@@ -12,7 +12,6 @@ this by comparison with a semidefinite program.
 Bounds on the size of links, derived from the kinematics, and on their density, with defaults for ordinary machines."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +28,6 @@ from .consistency import (
     DENSITIES,
     Constraints,
     Cost,
-    Divergence,
     Point,
     bounding_ellipsoid,
     divergence_slopes,
@@ -65,7 +63,6 @@ class ConsistentProblem:
         positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
         constraints: constraints from prior knowledge.
         weight: weight of the divergence from the prior.
-        divergence: divergence of a link's ten parameters from those of the prior.
         stand_ins: links (counted from 0) whose prior is a stand-in, because the model has no inertia for them. The
             estimate is nearest to it as well, but it is no information: it does not reduce the covariance.
     """
@@ -79,7 +76,6 @@ class ConsistentProblem:
     positive: Bool[np.ndarray, " p"]
     constraints: Constraints
     weight: float = 1.0
-    divergence: Divergence = entropic_divergence
     stand_ins: tuple[int, ...] = ()
 
     @property
@@ -99,14 +95,14 @@ class ConsistentProblem:
         n = 10 * self.links
         with jax.enable_x64(True):
             pi, prior = (jnp.asarray(v[:n].reshape(-1, 10)) for v in (x, self.prior))
-            divergence = float(_divergences(self.divergence, pi, prior).sum()) if self.links else 0.0
+            divergence = float(_divergences(pi, prior).sum()) if self.links else 0.0
         ridge = 0.5 * float((self.ridge * (x - self.prior) ** 2).sum())
         return self.misfit(x) + self.weight * divergence + ridge
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _divergences(divergence: Divergence, pi: Array, prior: Array) -> Array:
-    return jax.vmap(divergence)(pi, prior)
+@jax.jit
+def _divergences(pi: Array, prior: Array) -> Array:
+    return jax.vmap(entropic_divergence)(pi, prior)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +178,6 @@ def consistent_problem(
     prior: Float[np.ndarray, " p"],
     *,
     weight: float = 1.0,
-    divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
 ) -> ConsistentProblem:
     """Create the physically consistent counterpart of an unconstrained estimation problem, with the same weights.
@@ -198,8 +193,6 @@ def consistent_problem(
         columns: the identified columns.
         prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
         weight: weight of the prior.
-        divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function
-            that is convex in a link's ten parameters.
         constraints: constraints from prior knowledge.
 
     Raises:
@@ -221,7 +214,6 @@ def consistent_problem(
             positive=positive_columns(columns, links) & base.matrix.any(axis=0),
             constraints=constraints or no_constraints(len(prior)),
             weight=float(weight),
-            divergence=divergence,
         )
     )
 
@@ -231,7 +223,7 @@ def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -
 
     Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale.
     Non-negative drive terms are represented by their logarithms. The Jacobians of the residuals and the Hessians of the
-    divergences are exact.
+    divergence are exact.
 
     If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity, and steps near the
     boundary become tiny. The entropic divergence is therefore added to the cost as a barrier, whose weight is reduced
@@ -257,7 +249,6 @@ def feasible_parameters(
     prior: Float[np.ndarray, " p"],
     *,
     deviations: Float[np.ndarray, " b"] | None = None,
-    divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
 ) -> ConsistentEstimate:
     """Find physically consistent full parameters whose base parameters equal given values or are nearest to them.
@@ -273,7 +264,6 @@ def feasible_parameters(
         prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
         deviations: unit in which the deviation of each base parameter is measured; by default 1e-6 of its value, but at
             least 1e-9 of the largest value.
-        divergence: measure of the distance from the prior.
         constraints: constraints from prior knowledge.
 
     Raises:
@@ -297,7 +287,6 @@ def feasible_parameters(
         links=links,
         positive=positive_columns(columns, links),
         constraints=constraints or no_constraints(len(prior)),
-        divergence=divergence,
     )
     return consistent_least_squares(_checked(problem), base)
 
@@ -399,7 +388,7 @@ def _accuracy(
     stretch, axes = np.linalg.eigh(white @ white.transpose(0, 2, 1))
     larger = Point(u0 @ axes * np.sqrt(np.maximum(stretch, 1.0))[:, None], np.zeros(m))
     local = larger.jacobian(np.ones(m))
-    slope, bend = divergence_slopes(problem.divergence, larger, problem.prior)
+    slope, bend = divergence_slopes(larger, problem.prior)
     stand_in = np.isin(np.arange(n), problem.stand_ins).repeat(10)
     ridge = np.sqrt(problem.ridge)[:, None] * local
 
@@ -454,7 +443,6 @@ def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
         u0=u0,
         ridge=problem.ridge,
         weight=problem.weight,
-        divergence=problem.divergence,
         positive=positive,
         centre=np.where(positive, rest, 1.0),
         spread=spread[inner:],

@@ -324,7 +324,6 @@ class Fitting:
             prior,
             constraints=constraints,
             weight=consistent.prior_weight,
-            divergence=consistent.divergence,
         )
         stand_ins = tuple(self.chain.link_names.index(name) for name in self.without_inertia)
         problem = dataclasses.replace(problem, stand_ins=stand_ins)
