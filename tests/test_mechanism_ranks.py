@@ -87,7 +87,7 @@ def robots(folder):
 
 
 @pytest.mark.nightly
-def test_ranks_of_other_peoples_robots():
+def test_ranks_of_other_peoples_robots(annotations_unchecked):
     fetch(ROOT / ".wheels")
     chosen = robots(ROOT / ".wheels" / "example-robot-data")
     assert len(chosen) >= 30

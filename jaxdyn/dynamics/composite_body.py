@@ -122,7 +122,7 @@ class Momenta(NamedTuple):
     from_parent: tuple[Array, ...]  # from the parent's origin to the pivot
 
 
-def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"], masses: Masses) -> Momenta:
+def composite_momenta(chain: Chain, q: Float[Array, "n ..."], masses: Masses) -> Momenta:
     """Screws A_j and momenta G^c_j A_j of all joints, with composite inertias G^c_j, for the `carried_masses`."""
     axes, inertias, hops, _ = screws_and_inertias(chain, q)
 

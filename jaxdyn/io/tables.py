@@ -460,12 +460,16 @@ def _open_npz(path: pathlib.Path) -> Table:
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         arrays = {}
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with _npz(path) as archive:
             for name in wanted:
                 try:
-                    arrays[name] = np.asarray(archive[name])  # bytes, if the member is not an array
+                    if f"{name}.npy" in archive.namelist():
+                        with archive.open(f"{name}.npy") as member:
+                            arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+                    else:
+                        arrays[name] = np.asarray(archive.read(name))  # bytes, since the member is not an array
                 except Exception as error:
-                    why = "it contains objects, not numbers" if "pickle" in str(error) else f"it is damaged: {error}"
+                    why = "it contains objects, not numbers" if "bject arrays" in str(error) else f"it is damaged: {error}"
                     raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
         return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
 
