@@ -469,7 +469,11 @@ def _open_npz(path: pathlib.Path) -> Table:
                     else:
                         arrays[name] = np.asarray(archive.read(name))  # bytes, since the member is not an array
                 except Exception as error:
-                    why = "it contains objects, not numbers" if "bject arrays" in str(error) else f"it is damaged: {error}"
+                    why = (
+                        "it contains objects, not numbers"
+                        if "bject arrays" in str(error)
+                        else f"it is damaged: {error}"
+                    )
                     raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
         return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
 
