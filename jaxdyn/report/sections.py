@@ -14,6 +14,7 @@ from ..dynamics import friction_force
 from ..identification.base import model_torque
 from ..identification.columns import INERTIAL_NAMES
 from ..identification.factors import as_float64
+from ..identification.friction_terms import is_of_chain
 from ..identification.prediction import MOVING, Fit
 from ..identification.result import Evaluation, Identification, parameter_rows
 from ..identification.torque_model import TorqueModel
@@ -271,7 +272,7 @@ def friction_section(result: Identification) -> str:
         "Measured torque minus predicted torque without friction. Dots are samples of the fitted runs, rings are medians over "
         "equal numbers of samples, and the line is viscous, Coulomb and constant friction, as in the URDF and MJCF files."
     )
-    if fit:
+    if fit and not is_of_chain(fit.model.terms):
         text += f" In model.eqx and in the predicted torques, it is replaced by {escaped(friction_name(result))}."
     return section(
         "Friction",
