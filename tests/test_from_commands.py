@@ -9,6 +9,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import IdentificationError, Log, LogError
+from jaxdyn.cli import main
 from jaxdyn.identification import identify_from_commands, preprocess
 from jaxdyn.identification.from_commands import (
     PARAMETERS,
@@ -168,6 +169,23 @@ def test_the_servos_of_a_leg_are_identified_from_commands():
     assert np.abs(found["delay"] - true.delay).max() < 4e-4
     np.testing.assert_allclose(found.noise, BITS / np.sqrt(12), rtol=0.15)
     np.testing.assert_allclose(found.held_out, BITS / np.sqrt(12), rtol=0.25)
+
+
+@pytest.mark.ci
+def test_identify_of_the_command_line_fits_servos_to_logs_without_torques(tmp_path, capsys):
+    bare, true = pendulum()
+    jaxdyn.io.save_urdf(bare, tmp_path / "arm.urdf")
+    write_log(tmp_path / "run.csv", pendulum_log())
+    out = tmp_path / "out"
+    where = ["--model", str(tmp_path / "arm.urdf"), "--log", str(tmp_path / "run.csv"), "--out", str(out)]
+    assert main(["identify", *where]) == 0
+    shown, _ = capsys.readouterr()
+    assert "joint1: kp 2" in shown and "Written to" in shown
+    found = np.genfromtxt(out / "parameters.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    values = dict(zip(found["parameter"], found["value"], strict=True))
+    np.testing.assert_allclose(values["kp"], true.kp[0], rtol=0.01)
+    np.testing.assert_allclose(values["delay"], true.delay[0], atol=2e-4)
+    np.testing.assert_allclose(jaxdyn.load(out / "identified.xml").armature, values["armature"], rtol=1e-5)
 
 
 @pytest.mark.ci

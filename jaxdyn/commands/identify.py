@@ -85,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
     check_output_folder(options.out, FILES)
     with Progress(options.quiet) as progress:
         given = _read(settings)
+        if not given.floating and all(log.command is not None and not log.has_torques for log in given.logs):
+            return _from_commands(options, settings, given, progress)
         for limit in limits:
             limit.of_joints(given.chain.nv)
         written = write_settings(settings, given.floating)
@@ -103,6 +105,26 @@ def run(options: argparse.Namespace) -> int:
             )
     if not options.quiet:
         print_summary(result, paths, given.truth, findings=findings)
+    return arguments.OK
+
+
+def _from_commands(options: argparse.Namespace, settings: argparse.Namespace, given: Inputs, progress: Progress) -> int:
+    """Identify servos and friction from logs of commands without torques, and write their files."""
+    from ..identification import identify_from_commands
+    from ..io import update_urdf, write_mjcf
+    from ..io.files import write_whole
+
+    out = pathlib.Path(options.out)
+    with progress.stage("fitting the servos"):
+        found = identify_from_commands(given.chain, given.logs, given.validation or settings.holdout)
+    out.mkdir(parents=True, exist_ok=True)
+    table = found.table()
+    rows = [",".join(map(str, row)) for row in zip(*table.values(), strict=True)]
+    write_whole(out / "parameters.csv", "\n".join([",".join(table), *rows, ""]))
+    update_urdf(settings.model, found.chain, out / "identified.urdf", lock=settings.lock or None, tip=settings.tip)
+    write_mjcf(found.chain, out / "identified.xml")
+    if not options.quiet:
+        print(f"{found}\nWritten to {out}: parameters.csv, identified.urdf, identified.xml")
     return arguments.OK
 
 

@@ -522,18 +522,20 @@ class CommandIdentification(Summary):
             q = _positions(plan, windows, np.zeros(0), _starts(_pieces(chain, [log]), windows))
         return np.concatenate([np.asarray(x)[there] for x, there in zip(q, windows.there, strict=True)])
 
-    def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` with one row per joint and parameter: value, standard deviation, interval, unit."""
+    def table(self) -> dict[str, Any]:
+        """Columns of a table with one row per joint and parameter: value, standard deviation, 95 % interval, unit."""
         low, high = np.moveaxis(self.confidence_intervals(), -1, 0)
-        arrays = {"value": self.values, "sd": self.standard_deviations, "lower": low, "upper": high}
-        return data_frame(
-            {
-                "joint": np.repeat(self.given.joint_names, len(PARAMETERS)),
-                "parameter": PARAMETERS * self.given.n,
-                **{name: x.ravel() for name, x in arrays.items()},
-                "unit": tuple(UNITS.values()) * self.given.n,
-            }
-        )
+        arrays = {"value": self.values, "standard_deviation": self.standard_deviations, "lower": low, "upper": high}
+        return {
+            "joint": np.repeat(self.given.joint_names, len(PARAMETERS)),
+            "parameter": PARAMETERS * self.given.n,
+            **{name: x.ravel() for name, x in arrays.items()},
+            "unit": tuple(UNITS.values()) * self.given.n,
+        }
+
+    def to_pandas(self) -> Any:
+        """Return `table` as a `pandas.DataFrame`."""
+        return data_frame(self.table())
 
     def __repr__(self) -> str:
         rows = []

@@ -207,7 +207,7 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
         seconds = np.asarray(filters.delay, float)
         log = without_delay(log, seconds if seconds.ndim else float(seconds))
         delay = np.broadcast_to(seconds, log.tau.shape[1:])
-    if np.isnan(log.tau).all():
+    if not log.has_torques:
         raise LogError(
             f"{log.source}: the log has no torques", "identify servos and friction with identify_from_commands"
         )

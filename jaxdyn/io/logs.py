@@ -267,6 +267,11 @@ class Log:
         return self.q.shape[1]
 
     @property
+    def has_torques(self) -> bool:
+        """Whether torques were logged."""
+        return not bool(np.isnan(self.tau).all())
+
+    @property
     def columns(self) -> dict[str, Float[np.ndarray, "N n"]]:
         """The logged arrays by the names of their columns in tables: q, qd, tau, temperature and q_cmd."""
         arrays = {"q": self.q, "qd": self.qd, "tau": self.tau, "temperature": self.temperature, "q_cmd": self.command}
