@@ -289,6 +289,14 @@ def test_a_joint_takes_what_makes_its_own_error_less():
     assert adopted == {(1, "dry friction", "MaxwellSlip(0.0001)"), (2, "spring", "spring")}
     again = search.state
     assert not search.rung(("spring",)) and search.state is again
+    plain, selected = Search(grams_of(rows), TWO_AND_A_SPRING).nested_errors()
+    np.testing.assert_allclose(
+        selected, [0.05, 0.2], rtol=0.15
+    )  # the noise: the selection was the same without each third
+    assert np.all(selected < 0.3 * plain)
+    noise = np.concatenate([rows[:, :, :, :4], np.random.default_rng(9).normal(size=(12, 2, 40, 5))], axis=3)
+    plain, selected = Search(grams_of(noise), TWO_AND_A_SPRING).nested_errors()
+    np.testing.assert_allclose(selected, plain, rtol=0.1)
 
 
 def test_delays_are_where_a_parabola_through_the_least_errors_is_least():
