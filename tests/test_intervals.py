@@ -25,7 +25,8 @@ from jaxdyn.identification import (
     synthetic_log,
 )
 from jaxdyn.identification.base import BaseParameters
-from jaxdyn.identification.factors import LEFT_OUT, PRIOR_DEGREES, dense_blocks
+from jaxdyn.identification.defaults import LEFT_OUT, PRIOR_DEGREES
+from jaxdyn.identification.factors import dense_blocks
 from jaxdyn.identification.filters import low_pass
 from jaxdyn.identification.result import parameter_rows
 from jaxdyn.model import with_leaves

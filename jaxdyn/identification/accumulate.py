@@ -16,7 +16,8 @@ from jaxtyping import Float, Int
 from ..errors import IdentificationError
 from ..model.chain import Chain
 from .columns import Columns
-from .factors import BLOCKS, BlockFactors, QRFactors, RowBlocks, as_float64, contiguous
+from .defaults import BLOCKS
+from .factors import BlockFactors, QRFactors, RowBlocks, as_float64, contiguous
 from .prediction import SHORT, chunk_rows, dry_rows, filled
 from .preprocessing import Samples
 

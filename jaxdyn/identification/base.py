@@ -35,6 +35,7 @@ from .columns import (
     motor_terms,
     prior_parameters,
 )
+from .defaults import STAND_IN_MASS, STAND_IN_RADIUS
 from .factors import QRFactors, as_float64
 from .knowledge import Knowledge, Known
 from .prediction import by_chunks, chunk_rows, filtering_of_friction
@@ -362,7 +363,6 @@ def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarr
     return prior + b.T @ np.linalg.solve(b @ b.T, values - b @ prior)
 
 
-STAND_IN_MASS, STAND_IN_RADIUS = 2.0, 0.1
 NOTHING = 1e-9  # inertia of a virtual link, as a fraction of the default body's
 
 

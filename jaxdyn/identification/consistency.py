@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..errors import IdentificationError
 from ..spatial.inertia import log_cholesky_factor, pseudo_inertia, pseudo_inertia_factor
+from .defaults import DENSITIES
 
 
 def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
@@ -35,8 +36,6 @@ def _left_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array, 
 
 
 # -- constraints
-
-DENSITIES = (100.0, 20_000.0)  # [kg/m^3]: from a hollow link with covers to slightly more than solid tungsten
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,6 @@ from ..spatial.inertia import check_consistent, pseudo_inertia
 from .base import BaseParameters
 from .columns import Columns
 from .consistency import (
-    DENSITIES,
     Constraints,
     Cost,
     Point,
@@ -37,6 +36,7 @@ from .consistency import (
     no_constraints,
     prior_factors,
 )
+from .defaults import AROUND, DENSITIES, LEAST_REACH, ROOM
 from .least_squares import Estimate
 
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
@@ -458,9 +458,6 @@ def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
 
 # -- densities
 
-AROUND = 0.5  # lateral extent of a link, as a fraction of the larger of its lengths L and P (`link_bounds`)
-LEAST_REACH = 0.1  # minimum lateral extent, as a fraction of the sum of the distances between consecutive joints
-ROOM = 1.5  # factor by which the bounds exceed what the links of the given model require
 DENSITY_ROUNDS = 8  # maximum number of rounds to enforce bounds on density
 NEARLY = 1.02  # factor by which a density may exceed its bound during estimation
 SLACK = 1.1  # factor by which a link may exceed a bound before it is reported

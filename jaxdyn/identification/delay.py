@@ -13,17 +13,12 @@ from ..model.chain import Chain, coordinate_names
 from .accumulate import accumulate_samples
 from .base import BaseParameters, base_parameters
 from .columns import Columns
+from .defaults import LEAST_SAMPLES
 from .factors import as_float64, below, equal_blocks, triangle_of
 from .filters import shifted_torques
 from .friction_model import usual_friction
 from .prediction import by_chunks, chunk_rows
-from .preprocessing import (
-    LEAST_SAMPLES,
-    Filters,
-    Samples,
-    left_out_deviations,
-    preprocess_alike,
-)
+from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike
 
 BLOCKS = 20  # jackknife blocks per run
 SHIFTS = 10  # number of shifts tried on either side of zero

@@ -42,6 +42,7 @@ from ..errors import IdentificationError, OutputError
 from ..io.files import write_whole
 from ..model.chain import Chain, layout, with_bodies
 from ..spatial.inertia import inertial_parameters_from_pseudo_inertia, pseudo_inertia
+from .defaults import BLOCKS, LEAST_LEFT, LEFT_OUT, PRIOR_DEGREES
 
 
 def check_identifiable(chain: Chain) -> None:
@@ -331,11 +332,7 @@ def triangles_of(rows: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]
 
 # -- blocks
 
-BLOCKS = 16  # blocks stored for all runs together; each half of the data then has LEFT_OUT of them
-LEFT_OUT = 8  # jackknife blocks
-PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; those of the blocks are LEFT_OUT - 1
 SINGULAR = 1e-10  # directions with a smaller relative singular value, for columns of unit norm, are not fitted
-LEAST_LEFT = 0.05  # minimum fraction of the information on a direction that is attributed to the other blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

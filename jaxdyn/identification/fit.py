@@ -22,7 +22,7 @@ from .base import (
     with_thickness,
 )
 from .columns import Columns, ExtraColumns
-from .consistency import DENSITIES, Consistency
+from .consistency import Consistency
 from .consistent import (
     ConsistentEstimate,
     LinkBounds,
@@ -32,7 +32,8 @@ from .consistent import (
     link_bounds,
     unusual_links,
 )
-from .factors import BLOCKS, BlockFactors, as_float64, triangle_of
+from .defaults import BLOCKS, DENSITIES
+from .factors import BlockFactors, as_float64, triangle_of
 from .friction_fit import FrictionFit, base_with_friction, chain_with_friction, with_signals
 from .friction_model import FrictionModel
 from .knowledge import Knowledge, Known

@@ -34,7 +34,8 @@ from .base import (
     base_parameters_beside,
 )
 from .columns import Columns
-from .factors import BLOCKS, BlockFactors, RowBlocks, as_float64, contiguous, least_squares_covariance, triangle_of
+from .defaults import BLOCKS
+from .factors import BlockFactors, RowBlocks, as_float64, contiguous, least_squares_covariance, triangle_of
 from .friction_model import FrictionModel, by_joint, nonlinear_values, shifted
 from .friction_terms import Coulomb
 from .knowledge import Knowledge
@@ -327,7 +328,7 @@ def fit_prepared(
     start = model.for_joints(n)
     known = [start.known(run.samples)[run.kept] for run in runs]
     chosen = start.chosen(n)
-    independence = np.mean([min(1.0, 1.8 * run.samples.torque_cutoff / run.samples.rate) for run in runs])
+    independence = np.mean([run.samples.independence for run in runs])
     share = float(independence) * (len(runs[0].samples) / len(runs[0].kept))
     share = min(1.0, share)
     counts = np.sum([mask.sum(0) for mask in known], axis=0)

@@ -25,15 +25,8 @@ from ..io.logs import Log, check_log
 from ..io.tables import segments
 from ..model.chain import Chain
 from .base import motion_torque
-from .factors import (
-    BLOCKS,
-    as_float64,
-    block_degrees,
-    check_identifiable,
-    check_one_by_one,
-    equal_blocks,
-    left_out_covariance,
-)
+from .defaults import BLOCKS
+from .factors import as_float64, block_degrees, check_identifiable, check_one_by_one, equal_blocks, left_out_covariance
 from .filters import differentiate, low_pass
 
 UNITS = {

@@ -16,6 +16,7 @@ from ..errors import IdentificationError
 from ..model.chain import coordinate_names
 from .accumulate import Rows
 from .base import BaseParameters, UndeterminedError, stacked
+from .defaults import AGREEING, HUBER, MEDIAN, OUTLYING, PRECISION, ROWS_OF_A_RUN
 from .factors import (
     BlockFactors,
     QRFactors,
@@ -27,11 +28,6 @@ from .factors import (
 from .knowledge import Known
 
 Estimator = Literal["weighted", "ordinary", "huber", "instrumental"]
-PRECISION = 1e-4  # least noise of a row, as a fraction of the RMS torque
-ROWS_OF_A_RUN = 2.0  # least number of independent samples per base parameter for weights of a run's own
-HUBER = 1.345  # largest residual with full weight, in standard deviations: 95 % efficient if the noise is normal
-MEDIAN = 0.6745  # median of the magnitude of a normally distributed number, in standard deviations
-OUTLYING = 4.0  # residuals beyond this many standard deviations are called outliers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -511,8 +507,6 @@ def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[A
 
 
 # -- split half
-
-AGREEING = 2.0  # largest difference between agreeing estimates, in standard deviations of the difference
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

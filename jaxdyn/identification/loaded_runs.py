@@ -26,8 +26,9 @@ from .accumulate import accumulate_samples
 from .base import BaseParameters, base_parameters, stacked, without_friction
 from .consistency import no_constraints
 from .consistent import ConsistentProblem, consistent_least_squares
+from .defaults import BLOCKS
 from .delay import RIGID
-from .factors import BLOCKS, BlockFactors, as_float64, check_identifiable, triangle_of, triangles_of
+from .factors import BlockFactors, as_float64, check_identifiable, triangle_of, triangles_of
 from .fit import HOLDOUT
 from .friction_model import FrictionModel, usual_friction
 from .friction_terms import Coulomb, LoadDependent, LoadedSlip, MaxwellSlip

@@ -35,11 +35,12 @@ from ..model.joints import Free
 from ..model.mechanisms import Constraint
 from .base import RANK_TOLERANCE, BaseParameters, chosen_parameters
 from .columns import Columns
-from .factors import BLOCKS, BlockFactors, RowBlocks, as_float64, contiguous, triangle_of
+from .defaults import BLOCKS, LOWEST_CUTOFF
+from .factors import BlockFactors, RowBlocks, as_float64, contiguous, triangle_of
 from .filters import differentiate
 from .knowledge import Known
 from .prediction import SHORT, by_chunks, chunk_rows, dry_rows, filled
-from .preprocessing import LOWEST_CUTOFF, Filters, Samples, preprocess
+from .preprocessing import Filters, Samples, preprocess
 
 NARROW = 0.4
 

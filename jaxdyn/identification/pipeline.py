@@ -11,8 +11,8 @@ from ..io.logs import Log, check_log, named_apart
 from ..io.tables import STILL
 from ..model.build import rounding_note
 from ..model.chain import Chain, coordinate_names
-from .base import STAND_IN_MASS, STAND_IN_RADIUS
 from .consistency import Consistency
+from .defaults import STAND_IN_MASS, STAND_IN_RADIUS
 from .factors import check_identifiable, check_one_by_one
 from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from .knowledge import Knowledge

@@ -20,10 +20,8 @@ from scipy import interpolate
 from ..errors import LogError
 from ..io.logs import Log
 from ..io.tables import GAP, segments
+from .defaults import ALIKE, BANDWIDTH, LEAST_SAMPLES, LOWEST_CUTOFF, MOSTLY, SAME_PLACE, STANDSTILL
 from .filters import bandwidth, differentiate, low_pass, without_delay
-
-LOWEST_CUTOFF = 8.0  # [Hz]
-LEAST_SAMPLES = 10  # shorter pieces are discarded
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +83,7 @@ class Samples:
         Filtered noise that is sampled faster than twice its bandwidth is correlated. For white noise filtered forwards
         and backwards with the fourth-order filter, the bandwidth is 0.9 times the cutoff.
         """
-        return float(min(1.0, 2 * 0.9 * self.torque_cutoff / self.rate))
+        return float(min(1.0, 2 * BANDWIDTH * self.torque_cutoff / self.rate))
 
     def __len__(self) -> int:
         return len(self.t)
@@ -454,14 +452,10 @@ STEP = 0.25  # step of the grid, in radians of the motion's mean frequency
 WINDOW = 25  # steps in a window: one period of the mean frequency
 DELAYS = 8  # states compared in each window
 LEAST_LAG = 18  # minimum steps between a stretch and its repetition
-ALIKE = 0.1  # largest RMS difference of equal windows, relative to the RMS of the motion
-STILL = 0.1  # all joints slower than this share of their RMS velocities stand still
 LEAST_SCALE = (
     0.05  # smallest scale of a joint, relative to the largest one, so that noise of locked joints is not compared
 )
 REPEATED = "the same motion, repeated"
-MOSTLY = 0.5  # share of a run's motion above which it repeats another one
-SAME_PLACE = 0.1  # distance between places of the same motion [s]
 LONGEST_STEP = 1.0  # longest part of a gap that counts as motion [s]
 MOST_WINDOWS = 1 << 14  # windows compared with one another; longer recordings are read on a coarser grid
 ROWS = 256  # windows compared with all others at once
@@ -583,7 +577,7 @@ def repeated_motion(runs: Sequence[Samples]) -> Motion | None:
 
 def _clock(samples: Samples, speeds: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
     """Time that the robot has moved until each sample [s], and the mask of the samples at which it moves."""
-    moving = np.any(np.abs(samples.qd) > STILL * speeds, axis=1)
+    moving = np.any(np.abs(samples.qd) > STANDSTILL * speeds, axis=1)
     steps = np.minimum(np.diff(samples.t, prepend=samples.t[0]), LONGEST_STEP)
     return np.cumsum(np.where(moving, steps, 0.0)), moving
 

@@ -18,8 +18,9 @@ from ..model.chain import Chain, with_leaves
 from .base import base_parameters, given_samples_torque
 from .columns import Columns, DriveTerm, joint_springs, with_friction_at_joints
 from .consistency import Consistency, no_constraints
+from .defaults import BLOCKS
 from .delay import LATEST, at_shifts
-from .factors import BLOCKS, RowBlocks, as_float64, contiguous
+from .factors import RowBlocks, as_float64, contiguous
 from .filters import low_pass_before
 from .friction_fit import base_with_friction
 from .friction_model import FrictionModel

@@ -13,11 +13,11 @@ from ..io.logs import Log
 from ..model.chain import Chain
 from .base import BaseParameters, given_samples_torque
 from .columns import Columns
+from .defaults import LEAST_SAMPLES
 from .friction_fit import FrictionFit, fit_friction
 from .friction_model import FrictionModel
 from .friction_terms import FRICTION
 from .preprocessing import (
-    LEAST_SAMPLES,
     Filters,
     Motion,
     Samples,

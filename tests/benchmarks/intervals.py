@@ -22,7 +22,7 @@ import numpy as np
 import jaxdyn
 from jaxdyn import identification as identify
 from jaxdyn.identification.accumulate import accumulate_samples
-from jaxdyn.identification.factors import BLOCKS
+from jaxdyn.identification.defaults import BLOCKS
 from jaxdyn.identification.least_squares import Estimator, SplitHalf, agreement
 from jaxdyn.identification.preprocessing import repeated_motion
 from jaxdyn.textbook.robots import panda
