@@ -20,7 +20,7 @@ from jaxdyn.identification import (
     known_parameters,
     prior_parameters,
     random_excitation,
-    solve as weighted,
+    solve,
     split_half,
     synthetic_log,
 )
@@ -70,7 +70,7 @@ def test_the_covariance_is_that_of_fits_that_leave_out_blocks():
 def test_intervals_hold_where_noise_is_coloured(smooth):
     errors, plain = [], []
     for seed in range(40):
-        found = weighted(dense_blocks([run_of(seed, smooth=smooth)]), BASE)
+        found = solve(dense_blocks([run_of(seed, smooth=smooth)]), BASE)
         errors.append((found.values - TRUTH) / found.standard_deviations)
         plain.append((found.values - TRUTH) / np.sqrt(np.diag(found.independent_covariance)))
     coverage = lambda z: np.mean(np.abs(z) < 1.96)
