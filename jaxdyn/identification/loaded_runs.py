@@ -140,12 +140,17 @@ class LoadedRuns:
         known: Float[np.ndarray, "10"],
         free: Float[np.ndarray, "10 z"],
         ties: Float[np.ndarray, "n k"],
+        start: "LoadedFit | None" = None,
     ) -> "LoadedFit":
-        """Fit all runs together, in repeated passes until the load in the friction terms has converged."""
-        found = None
-        for _ in range(PASSES if self.friction.needs_load else 1):
-            before, found = found, solve(self.accumulated(found), self.payload, self.independence, known, free, ties)
-            if before is not None:
+        """Fit all runs together, in repeated passes until the load in the friction terms has converged.
+
+        The first pass takes loads and gains from another fit, if one is given.
+        """
+        found, spread = start, GAIN_SPREAD
+        for turn in range(PASSES if self.friction.needs_load else 1):
+            before, blocks = found, self.accumulated(found)
+            found = solve(blocks, self.payload, self.independence, known, free, ties, spread, before)
+            if turn and before is not None:
                 moved = np.abs(found.noise - before.noise).max() / max(found.noise.max(), 1e-300)
                 scale = np.abs(found.gains - before.gains).max()
                 if (moved < 1e-4 or found.noise.max() < 1e-9 * found.size) and scale < 1e-4:
@@ -259,6 +264,7 @@ def solve(
     free: Float[np.ndarray, "10 z"],
     ties: Float[np.ndarray, "n k"],
     spread: float = GAIN_SPREAD,
+    start: "LoadedFit | None" = None,
 ) -> "LoadedFit":
     """Solve the regression by weighted least squares, with Gauss-Newton steps if gains are unknown.
 
@@ -270,12 +276,15 @@ def solve(
         free: directions of the unknown part, with unknowns z.
         ties: map from k unknowns to the logarithms of the gains; k = 0 if the gains are known.
         spread: prior standard deviation of a log gain, which keeps those that the runs do not determine.
+        start: a fit of the same columns from which the gains are improved.
 
     Raises:
         IdentificationError: there are too few samples.
     """
     (n, k), turn = ties.shape, 0
     gains, body, z = np.zeros(n), np.zeros(at.stop), slice(at.start, at.start + free.shape[1])
+    if k and start is not None:
+        gains, body, turn = start.gains, start.values[: at.stop], 1
     while True:
         rigid = np.exp(-gains)[:, None, None] * blocks.r[..., : at.stop]
         moving = -(rigid @ body)[..., None] * ties[:, None, :]  # derivative with respect to the unknown log gains

@@ -135,7 +135,7 @@ def calibrate_gains(
             ties = np.eye(n)[:, determined] if determined.any() else together
             if determined.any() and not determined.all():
                 ties[~determined] = 1 / determined.sum()
-            found = runs.fit(known, free, ties)
+            found = runs.fit(known, free, ties, one)
             sd = np.where(found.determined[10:], np.sqrt(np.diag(found.covariance)[10:]), np.inf)
             worst = int(np.argmax(np.where(determined, sd, -1.0)))
             if not determined.any() or sd[worst] <= LARGEST_DEVIATION:
