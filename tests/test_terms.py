@@ -49,7 +49,6 @@ from jaxdyn.identification.diagnostics import _Runs, model_factors
 from jaxdyn.identification.factors import as_float64
 from jaxdyn.identification.filters import low_pass_before
 from jaxdyn.identification.selection import Reading, gains_of
-from jaxdyn.identification.simulated_logs import parameters_of, parametric_torque
 from jaxdyn.identification.stretches import logged_torque
 from jaxdyn.identification.term_search import (
     Candidates,
@@ -116,7 +115,6 @@ def test_springs_are_columns_with_a_leaf(arm, given):
     columns = Columns(extra=(coupled_drive(1, 2), extra))
     parameters = prior_parameters(arm, columns)
     np.testing.assert_array_equal(parameters[-2:], [3.0, 2.0])
-    np.testing.assert_array_equal(parameters_of(arm, columns), parameters)
     np.testing.assert_array_equal(with_parameters(given, columns, parameters).springs.stiffness, arm.springs.stiffness)
     q, qd, qdd = (jnp.asarray(x[0]) for x in states(1))
     np.testing.assert_allclose(
@@ -135,8 +133,6 @@ def test_springs_in_the_torques(arm, given):
     wide = jaxdyn.model.with_leaves(given, {"friction.coulomb_velocity": arm.friction.coulomb_velocity})
     torque = jax.jit(lambda q, qd, qdd: inverse_dynamics(arm, q, qd, qdd) + resistive_force(arm, q, qd))(*state)
     np.testing.assert_allclose(jax.jit(columns.matrix)(wide, *state) @ parameters, torque, rtol=1e-12)
-    found = jax.jit(lambda *x: parametric_torque(columns, wide, *x))(parameters, *state)
-    np.testing.assert_allclose(found, torque, rtol=1e-12)
 
 
 def test_springs_do_not_take_the_place_of_gravity(tmp_path):

@@ -142,19 +142,7 @@ from .preprocessing import (
 )
 from .result import Evaluation as Evaluation, Identification as Identification
 from .selection import TermChoice as TermChoice, choose_terms as choose_terms
-from .simulated_logs import (
-    NOISE_LEVELS as NOISE_LEVELS,
-    ClosedLoop as ClosedLoop,
-    ClosedLoopMotion as ClosedLoopMotion,
-    ComputedTorqueLaw as ComputedTorqueLaw,
-    NoiseLevel as NoiseLevel,
-    ProportionalDerivativeLaw as ProportionalDerivativeLaw,
-    closed_loop_log as closed_loop_log,
-    drive_gains as drive_gains,
-    perturbed_chains as perturbed_chains,
-    simulate_closed_loop as simulate_closed_loop,
-    synthetic_log as synthetic_log,
-)
+from .simulated_logs import NoiseLevel as NoiseLevel, synthetic_log as synthetic_log
 from .term_search import Trial as Trial
 from .terms import Terms as Terms
 from .together import identify_together as identify_together

@@ -32,7 +32,7 @@ from .friction_model import chain_friction_model
 from .loaded_runs import carrier, transform_matrix
 from .prediction import Fit, by_chunks, chunk_rows, fit_quality
 from .preprocessing import Filters, Samples, preprocess
-from .simulated_logs import NOISE_LEVELS, NoiseLevel
+from .simulated_logs import NoiseLevel
 from .stretches import prepared
 from .torque_model import Deviation, TorqueModel, advanced, in_float64
 
@@ -44,7 +44,7 @@ def tracking_log(
     model: TorqueModel,
     motion: Motion,
     rate: float = 1000.0,
-    noise: NoiseLevel = NOISE_LEVELS["standard"],
+    noise: NoiseLevel = NoiseLevel(),  # noqa: B008
     bandwidth: float = 120.0,
     seed: int = 0,
 ) -> tuple[Log, Float[np.ndarray, " n"]]:

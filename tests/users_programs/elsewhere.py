@@ -21,8 +21,6 @@ BY_EXAMPLES = {
     "preprocess_stream": ("long_log.py", "preprocess_stream"),
     "read_log_chunks": ("long_log.py", "read_log_chunks"),
     "solve": ("long_log.py", "solve"),
-    "closed_loop_log": ("compare_estimators.py", "closed_loop_log"),
-    "perturbed_chains": ("compare_estimators.py", "perturbed_chains"),
     "preprocess": ("compare_estimators.py", "preprocess"),
     "prior_parameters": ("compare_estimators.py", "prior_parameters"),
     "identify": ("possible_bodies.py", "identify"),
@@ -96,7 +94,7 @@ NOT_OF_ARRAYS = {
         "write_report collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
-        "bounding_ellipsoid compare_with_log drive_gains "
+        "bounding_ellipsoid compare_with_log "
         "known_parameters linear_equalities linear_inequalities link_bounds mass_bounds motor_to_joint parse_limit "
         "certified_mass_matrix_bounds identify_mechanism identify_elastic_joints identify_together "
         "mechanism_samples mirrored_links "
@@ -109,9 +107,8 @@ NOT_OF_ARRAYS = {
     ).split(),
     "class whose objects are results, settings or interfaces": (
         "Adaptation BaseMotion BaseParameters BlockFactors "
-        "Chain ClosedLoop CommandIdentification "
-        "ClosedLoopMotion "
-        "ComparedRun ComputedTorqueLaw Consistency ConsistentEstimate ConsistentProblem "
+        "Chain CommandIdentification "
+        "ComparedRun Consistency ConsistentEstimate ConsistentProblem "
         "Constraint Constraints Cost Coupling Delay DriveGains ElasticJoints "
         "ElasticIdentification "
         "Ellipsoid ErrorLimit Estimate "
@@ -125,7 +122,7 @@ NOT_OF_ARRAYS = {
         "ModelComparison Motion MotionLimits NoiseLevel ObserverState "
         "Payload PfaffianConstraint "
         "PolicySettings "
-        "ProportionalDerivativeLaw Provenance RecursiveState Resimulation "
+        "Provenance RecursiveState Resimulation "
         "Samples Scene Solution SourceFunction SplitHalf Springs Status TaskStatus "
         "TaskTorque TermChoice Terms Topology TorqueModel TotalMass Trajectory "
         "TrajectorySamples Transmission Trial UseVerdict Verdict VerdictCheck"

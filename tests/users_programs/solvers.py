@@ -18,7 +18,6 @@ DEAR = (
     "shift_guess",
     "diagnose_identification",
     "fit_friction",
-    "simulate_closed_loop",
     "choose_terms",
 )
 TERMS = {
@@ -145,14 +144,6 @@ def log_cases() -> dict[str, Case]:
     def chosen(arm, motion, log, samples):
         return jaxdyn.identification.choose_terms(arm, [log], jaxdyn.identification.Terms(choose=("springs",))).errors
 
-    def simulated(arm, motion, log, samples):
-        return jaxdyn.identification.simulate_closed_loop(
-            jaxdyn.identification.ClosedLoop.following(
-                motion, jaxdyn.identification.ComputedTorqueLaw(30.0, 1.0), 0.5, 1e-2
-            ),
-            arm,
-        )
-
     functions = {
         "fit_friction": with_friction,
         "feasible_parameters": feasible,
@@ -172,7 +163,6 @@ def log_cases() -> dict[str, Case]:
         "compare_models": lambda arm, motion, log, _: [
             fit.rms for fit in jaxdyn.identification.compare_models(arm, arm, log).fits
         ],
-        "simulate_closed_loop": simulated,
     }
     return {name: call(lambda function=function: function(*logs())) for name, function in functions.items()}
 
