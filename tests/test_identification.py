@@ -209,7 +209,7 @@ def test_samples_in_the_dead_zone_are_left_out_joint_by_joint(prior, log):
     moving = np.abs(s.qd) >= 0.3
     assert 0.2 < moving.mean() < 0.98
     factors = accumulate_samples(ALL, prior, [(s, s.tau, moving.astype(float), None)]).total
-    expected = solve(factors, result.base, min(1.0, 2 * s.torque_cutoff / s.rate))
+    expected = solve(factors, result.base, independence=min(1.0, 2 * s.torque_cutoff / s.rate))
     np.testing.assert_allclose(result.estimate.values, expected.values, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(result.estimate.covariance, expected.covariance, rtol=1e-6, atol=1e-16)
 
