@@ -21,8 +21,8 @@ BY_EXAMPLES = {
     "preprocess_stream": ("long_log.py", "preprocess_stream"),
     "read_log_chunks": ("long_log.py", "read_log_chunks"),
     "solve": ("long_log.py", "solve"),
-    "preprocess": ("compare_estimators.py", "preprocess"),
-    "prior_parameters": ("compare_estimators.py", "prior_parameters"),
+    "preprocess": ("possible_bodies.py", "identify"),
+    "prior_parameters": ("identify_five_bar.py", "prior_parameters"),
     "identify": ("possible_bodies.py", "identify"),
     "check_log": ("possible_bodies.py", "identify"),
     "consistent_least_squares": ("possible_bodies.py", "identify"),
@@ -91,7 +91,7 @@ NOT_OF_ARRAYS = {
     ).split(),
     "picture, page or printed text": (
         "build_scene open_viewer Viewer print_comparison print_summary write_comparison write_errors write_parameters "
-        "write_report collect_provenance equivalent_ellipsoid"
+        "write_report write_payload_report collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
         "bounding_ellipsoid compare_with_log "
