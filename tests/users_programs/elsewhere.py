@@ -22,7 +22,7 @@ BY_EXAMPLES = {
     "read_log_chunks": ("long_log.py", "read_log_chunks"),
     "solve": ("long_log.py", "solve"),
     "preprocess": ("possible_bodies.py", "identify"),
-    "prior_parameters": ("identify_five_bar.py", "prior_parameters"),
+    "prior_parameters": ("possible_bodies.py", "identify"),
     "identify": ("possible_bodies.py", "identify"),
     "check_log": ("possible_bodies.py", "identify"),
     "consistent_least_squares": ("possible_bodies.py", "identify"),
