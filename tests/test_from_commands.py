@@ -165,8 +165,10 @@ def test_the_servos_of_a_leg_are_identified_from_commands():
     parts = part(slice(3000)), part(slice(3000, None))
     found = identify_from_commands(bare, parts[0], parts[1])
     assert found.converged
-    assert np.mean(np.abs(errors(found, true)) < 2) > 0.85
-    assert np.abs(found["delay"] - true.delay).max() < 4e-4
+    # delay, armature and viscous friction of a joint are correlated: the share within 2 deviations needs many logs
+    # (tests/benchmarks/commands.py)
+    assert np.abs(errors(found, true)).max() < 4
+    assert np.abs(found["delay"] - true.delay).max() < 3e-4
     np.testing.assert_allclose(found.noise, BITS / np.sqrt(12), rtol=0.15)
     np.testing.assert_allclose(found.held_out, BITS / np.sqrt(12), rtol=0.25)
 
