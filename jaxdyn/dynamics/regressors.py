@@ -67,46 +67,6 @@ def _places(parents: tuple[int, ...]) -> np.ndarray:
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
 
 
-# numbers of joints for which rows are computed one by one: with fewer, a group is as fast; with more, compiling takes
-# too long
-ROW_BY_ROW = range(4, 9)
-
-
-def row_groups(n: int) -> tuple[tuple[int, int], ...]:
-    """Ranges (first, stop) of joints whose rows `carried_regressor` computes together, for all links from `first` on."""
-    if n in ROW_BY_ROW:
-        return tuple((j, j + 1) for j in range(n))
-    return ((0, n // 2), (n // 2, n)) if n >= 4 else ((0, n),)
-
-
-def carried_regressor(
-    chain: Chain,
-    x: PerLink,
-    rates: PerLink,
-    accelerations: PerLink,
-    gravity: BaseGravity,
-    weights: PerLink,
-    beside: Float[Array, "n m *#lanes"],
-) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """Rows of the regressor times `weights`, in groups (`row_groups`), followed by the columns `beside`."""
-    of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
-    of_joints = jax.tree.map(lambda s: s * weights, screws), at
-    found = []
-    for first, stop in row_groups(chain.n):
-        links = jax.tree.map(lambda y, first=first: y[first:], of_links)
-
-        def row(of_joint, more, links=links):
-            columns = jnp.stack(_coefficients(links, jax.tree.map(lambda y: y[None], of_joint)), axis=1)
-            return jnp.concatenate([columns.reshape(columns.shape[0] * columns.shape[1], *columns.shape[2:]), more])
-
-        rows = jax.tree.map(lambda y, first=first, stop=stop: y[first:stop], (of_joints, beside))
-        if stop == first + 1:
-            found.append(row(*jax.tree.map(lambda y: y[0], rows))[None])
-        else:
-            found.append(jax.lax.scan(lambda _, z, row=row: (None, row(*z)), None, rows)[1])
-    return tuple(found)
-
-
 def _motion(chain: Chain, x, rates, accelerations, gravity):
     """Poses and motion (w, dw, a) of all links, and screws and origins of all joints."""
     zero = zeros(3, (x, rates, accelerations, gravity))

@@ -18,7 +18,7 @@ from ..model.chain import Chain
 from .columns import Columns
 from .defaults import BLOCKS
 from .factors import BlockFactors, QRFactors, RowBlocks, as_float64, contiguous
-from .prediction import SHORT, chunk_rows, dry_rows, filled
+from .prediction import SHORT, row_chunks
 from .preprocessing import Samples
 
 Progress = Callable[[int], None]
@@ -114,35 +114,21 @@ class Rows:
 
     def _chunks(self, run: RunRows, beside: np.ndarray | None) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Index of the first sample, rows and weights of each chunk of a run."""
-        n, motion = len(run.tau), _states(run.samples)
-        signals = np.zeros((n, self.chain.nv, 0)) if run.signals is None else run.signals
+        signals = np.zeros((*run.tau.shape, 0)) if run.signals is None else run.signals
         weights = np.ones(run.tau.shape) if run.weights is None else run.weights
-        dry, at_dry = self._dry(run.samples)
-        sources = [(motion, dry)]
+        motions = [run.samples]
         if beside is not None:
             assert run.instruments is not None
             aside = run.instruments
             if isinstance(run.samples, Samples):
                 aside = dataclasses.replace(run.samples, q=aside[0], qd=aside[1], qdd=aside[2])
-            sources.insert(0, (_states(aside), self._dry(aside)[0]))
-        for at in range(0, n, SHORT):
-            part = slice(at, min(at + SHORT, n))
-            whole = []
-            for states, friction in sources:
-                w = chunk_rows(self.columns, self.chain, *(filled(x[part]) for x in states))[: part.stop - at]
-                if len(at_dry):
-                    w[:, :, at_dry] = friction[part]
-                whole.append(np.concatenate([w, signals[part]], axis=2))
+            motions.insert(0, aside)
+        for found in zip(*(row_chunks(self.columns, self.chain, motion) for motion in motions), strict=True):
+            part = found[0][0]
+            whole = [np.concatenate([w, signals[part]], axis=2) for _, w in found]
             if beside is not None:
                 whole[0] = whole[0][:, :, beside]
-            yield at, np.concatenate([*whole, run.tau[part][:, :, None]], axis=2), weights[part]
-
-    def _dry(self, samples: Samples | States) -> tuple[np.ndarray, np.ndarray]:
-        """Columns of dry friction along samples, and their places; none for arrays, whose filter is unknown."""
-        _, dry, _, at = self.columns.apart_from_dry(self.chain.n)
-        if not isinstance(samples, Samples) or not len(at):
-            return np.zeros((0, 0, 0)), np.zeros(0, int)
-        return dry_rows(dry, self.chain, samples), at
+            yield part.start, np.concatenate([*whole, run.tau[part][:, :, None]], axis=2), weights[part]
 
 
 def _states(samples: Samples | States) -> States:

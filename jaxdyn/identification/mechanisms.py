@@ -39,7 +39,7 @@ from .defaults import BLOCKS, LOWEST_CUTOFF
 from .factors import BlockFactors, RowBlocks, as_float64, contiguous, triangle_of
 from .filters import differentiate
 from .knowledge import Known
-from .prediction import SHORT, by_chunks, chunk_rows, dry_rows, filled
+from .prediction import by_chunks, row_chunks
 from .preprocessing import Filters, Samples, preprocess
 
 NARROW = 0.4
@@ -563,17 +563,12 @@ def projected_blocks(
     labels = contiguous([len(run) for run in runs], count) if groups is None else groups
     repeated = [np.repeat(own, m) for own, m in zip(labels, kept, strict=True)]
     found = RowBlocks(repeated, 1, len(columns.names(chain.n)) + 1, groups is not None)
-    _, dry, _, at_dry = columns.apart_from_dry(chain.n)
     for k, (run, known) in enumerate(zip(runs, given, strict=True)):
-        s, friction = run.samples, dry_rows(dry, chain, run.samples)
-        for at in range(0, len(run), SHORT):
-            part = slice(at, min(at + SHORT, len(run)))
+        for part, w in row_chunks(columns, model, run.samples):
             through = left_over(unknown_forces(chain, run.part(part.start, part.stop)), noise)
-            w = chunk_rows(columns, model, *(filled(x[part]) for x in (s.q, s.qd, s.qdd)))[: part.stop - at]
-            w[:, :, at_dry] = friction[part]
-            rows = np.concatenate([through @ w, through @ (s.tau - known)[part][:, :, None]], axis=2)
-            found.absorb(k, at * kept[k], rows.reshape(-1, 1, rows.shape[2]))
-            done += part.stop - at
+            rows = np.concatenate([through @ w, through @ (run.samples.tau - known)[part][:, :, None]], axis=2)
+            found.absorb(k, part.start * kept[k], rows.reshape(-1, 1, rows.shape[2]))
+            done += len(w)
             if progress is not None:
                 progress(done)
     return found.factors
@@ -603,9 +598,7 @@ def remaining_parameters(
         picked = dataclasses.replace(run, samples=run.samples.rows(chosen, ()))
         v, a = _held_motion(chain, picked, rng)
         a_of = unknown_forces(chain, picked)
-        for at in range(0, len(picked), SHORT):
-            part = slice(at, min(at + SHORT, len(picked)))
-            w = chunk_rows(columns, model, *(filled(x[part]) for x in (picked.samples.q, v, a)))[: part.stop - at]
+        for part, w in row_chunks(columns, model, (picked.samples.q, v, a)):
             rows = left_over(a_of[part], np.ones(chain.nv)) @ w
             factor = triangle_of(np.concatenate([factor, rows.reshape(-1, rows.shape[2])]))
     return chosen_parameters(

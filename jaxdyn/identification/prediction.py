@@ -13,7 +13,7 @@ Prediction of torques from identified parameters, and prediction errors of each 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -127,12 +127,29 @@ def filtered_along(
     return evaluate(*signals) if out is None else out
 
 
-def sample_rows(columns: Columns, chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv p"]:
-    """Regressor W along samples, with columns of dry friction filtered like the torques; it needs 8 N nv p bytes."""
-    rows = by_chunks(lambda *x: chunk_rows(columns, chain, *x), samples.q, samples.qd, samples.qdd)
+def row_chunks(
+    columns: Columns, chain: Chain, samples: Samples | tuple[np.ndarray, ...]
+) -> Iterator[tuple[slice, Float[np.ndarray, "m nv p"]]]:
+    """Chunks of the regressor W along samples, with columns of dry friction filtered like the torques.
+
+    Args:
+        samples: the samples; or positions, velocities and accelerations, whose filter is unknown, so that none is applied.
+    """
     _, dry, _, at = columns.apart_from_dry(chain.n)
-    rows[:, :, at] = dry_rows(dry, chain, samples)
-    return rows
+    filtered = isinstance(samples, Samples)
+    states = (samples.q, samples.qd, samples.qdd) if filtered else samples
+    friction = dry_rows(dry, chain, samples) if filtered else None
+    for first in range(0, len(states[0]), SHORT):
+        part = slice(first, min(first + SHORT, len(states[0])))
+        rows = chunk_rows(columns, chain, *(filled(x[part]) for x in states))[: part.stop - first]
+        if friction is not None:
+            rows[:, :, at] = friction[part]
+        yield part, rows
+
+
+def sample_rows(columns: Columns, chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv p"]:
+    """All chunks of `row_chunks`; they need 8 N nv p bytes."""
+    return np.concatenate([rows for _, rows in row_chunks(columns, chain, samples)])
 
 
 # -- prediction

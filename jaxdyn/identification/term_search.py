@@ -95,16 +95,11 @@ class Candidates:
         """The candidates of a kind."""
         return [one for one in self.listed if one.kind == kind]
 
-    def without(self, *kinds: str) -> "Candidates":
-        """Candidates without those of some kinds, and with only the first kind of dry friction: the plain model."""
-        kept = [(one.kind, one.term) for one in self.listed if one.kind not in kinds]
-        dry = [k for k, (kind, _) in enumerate(kept) if kind == "dry friction"]
-        return Candidates.of([one for k, one in enumerate(kept) if k not in dry[1:]])
-
     @property
     def plain(self) -> "Candidates":
         """Candidates of the plain model: the first kind of dry friction, and the user's terms."""
-        return self.without(*KINDS[1:])
+        kept = [*self.of_kind("dry friction")[:1], *self.of_kind("given")]
+        return Candidates.of([(one.kind, one.term) for one in kept])
 
     @property
     def positive(self) -> list[int]:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
 from ...model.chain import Chain
-from .kernel import LARGEST, Count, as_kernel, by_platform, compilable_lanes, mode, traced_in, uses_kernels
+from .kernel import LARGEST, Count, as_kernel, by_platform, compilable_lanes, mode, traced_in
 
 # the `size` of a function, from its first argument: the number of values per state that its largest operation accesses
 Size = Callable[[Any], int]
@@ -308,12 +308,6 @@ def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
 def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
     rows = jnp.moveaxis(x.reshape(blocks, parts, lanes, *x.shape[2:]), 0, 1)
     return rows.reshape(parts * blocks * lanes, *x.shape[2:])
-
-
-def lanes_of_kernel(size: int) -> int:
-    """Number of states per CPU kernel of a function with this `size` (see `Size`); 0 without kernels."""
-    lanes = 0 if not uses_kernels() else min(LANES, LARGEST // size)
-    return lanes - lanes % 8
 
 
 def kernel_of_lanes(function: Callable) -> Callable:
