@@ -52,7 +52,7 @@ def main():
     for column, (name, log) in enumerate(clean.items()):
         for row, estimator in enumerate(ESTIMATORS):
             result = jaxdyn.identify(arm, log, estimator=estimator, **SETTINGS)
-            torque = [jaxdyn.identification.model_torque(x, result.fitted[0].samples) for x in (arm, result.chain)]
+            torque = [jaxdyn.identification.base.model_torque(x, result.fitted[0].samples) for x in (arm, result.chain)]
             errors[row, column] = 100 * np.linalg.norm(torque[1] - torque[0]) / np.linalg.norm(torque[0])
             print(f"{name:18s}{estimator:14s}torques of the identified robot wrong by {errors[row, column]:.3f} %")
     weighted, huber, instrumental = (errors[ESTIMATORS.index(x)] for x in ("weighted", "huber", "instrumental"))

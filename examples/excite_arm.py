@@ -34,7 +34,7 @@ design = jaxdyn.identification.optimal_excitation(
     jaxdyn.identification.FourierSeries(duration=5.0 if FAST else 10.0, harmonics=5 if FAST else 10),
     limits=limits,
     clearance=clearance,
-    search=jaxdyn.identification.ExcitationSearch(starts=2 if FAST else 6, rounds=4 if FAST else 16),
+    search=jaxdyn.identification.excitation_design.ExcitationSearch(starts=2 if FAST else 6, rounds=4 if FAST else 16),
 )
 best = max(design.random, key=lambda quality: quality.log_det) if design.random else None
 print(f"{design.quality.parameters} parameters, condition number {design.quality.condition:.0f}")

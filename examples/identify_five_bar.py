@@ -18,7 +18,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jaxdyn
-from jaxdyn.identification import Columns, MechanismLog, identify_mechanism, prior_parameters
+from jaxdyn.identification import Columns, MechanismLog, identify_mechanism
+from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.mechanisms import linkages, project_configuration
 
 jax.config.update("jax_enable_x64", True)

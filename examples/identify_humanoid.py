@@ -23,7 +23,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jaxdyn
-from jaxdyn.identification import Columns, MechanismLog, identify_mechanism, prior_parameters
+from jaxdyn.identification import Columns, MechanismLog, identify_mechanism
+from jaxdyn.identification.columns import prior_parameters
 
 jax.config.update("jax_enable_x64", True)
 SECONDS, RATE = (8.0, 200.0) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (16.0, 200.0)

@@ -5,13 +5,9 @@ import warnings
 import cvxpy as cp
 import numpy as np
 
-from jaxdyn.identification import (
-    BaseParameters,
-    ConsistentEstimate,
-    ConsistentProblem,
-)
+from jaxdyn.identification import BaseParameters
 from jaxdyn.identification.consistency import LINEAR, prior_factors
-from jaxdyn.identification.consistent import parameter_bounds
+from jaxdyn.identification.consistent import ConsistentEstimate, ConsistentProblem, parameter_bounds
 
 
 def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:

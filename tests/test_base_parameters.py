@@ -16,18 +16,17 @@ from scipy.linalg import null_space
 from helpers import random_chain
 from jaxdyn import IdentificationError, ModelError, from_dh, robots, textbook, with_inertial_parameters
 from jaxdyn.dynamics import drive_regressor
-from jaxdyn.identification import (
-    Columns,
-    accumulate_stream,
-    base_parameters,
-    coupled_drive,
-    fit_quality,
-    nearest_parameters,
-    prior_parameters,
-    solve,
-)
+from jaxdyn.identification import Columns, accumulate_stream, base_parameters, coupled_drive, fit_quality, solve
 from jaxdyn.identification.accumulate import accumulate
-from jaxdyn.identification.base import RANK_TOLERANCE, _select, impossible_links, stacked, with_parameters
+from jaxdyn.identification.base import (
+    RANK_TOLERANCE,
+    _select,
+    impossible_links,
+    nearest_parameters,
+    stacked,
+    with_parameters,
+)
+from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.identification.factors import as_float64
 from jaxdyn.identification.prediction import SHORT, predict
 from jaxdyn.io import load_model, loads, save_model

@@ -17,10 +17,10 @@ from jaxdyn.identification import (
     MaxwellSlip,
     TorqueModel,
     Viscous,
-    model_torque,
     preprocess,
     save_torque_model,
 )
+from jaxdyn.identification.base import model_torque
 from jaxdyn.identification.validation import with_payload
 from test_cli import ARM
 

@@ -15,25 +15,22 @@ from jaxdyn.identification import (
     Consistency,
     Terms,
     base_parameters,
-    bounding_ellipsoid,
-    consistent_least_squares,
-    consistent_problem,
     entropic_divergence,
     feasible_parameters,
     known_parameters,
     linear_equalities,
     linear_inequalities,
     mass_bounds,
-    nearest_parameters,
-    prior_parameters,
     random_excitation,
     solve,
     synthetic_log,
     total_mass_constraint,
 )
 from jaxdyn.identification.accumulate import accumulate
-from jaxdyn.identification.base import with_possible_links, with_thickness
-from jaxdyn.identification.consistent import positive_columns
+from jaxdyn.identification.base import nearest_parameters, with_possible_links, with_thickness
+from jaxdyn.identification.columns import prior_parameters
+from jaxdyn.identification.consistency import bounding_ellipsoid
+from jaxdyn.identification.consistent import consistent_least_squares, consistent_problem, positive_columns
 from jaxdyn.identification.factors import QRFactors
 from jaxdyn.identification.prediction import predict
 from jaxdyn.io import load

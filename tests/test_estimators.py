@@ -16,17 +16,17 @@ from jaxdyn.identification import (
     Samples,
     Terms,
     base_parameters,
-    prior_parameters,
     random_excitation,
     recursive_start,
     recursive_step,
     recursive_values,
     solve,
     synthetic_log,
-    torque_band,
 )
 from jaxdyn.identification.accumulate import RunRows, accumulate_samples
+from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.identification.factors import dense_blocks
+from jaxdyn.identification.validation import torque_band
 from regression import dense, known_arm, states
 
 ALL = Columns()

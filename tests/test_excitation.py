@@ -15,14 +15,12 @@ from jaxdyn import IdentificationError, Log, ModelError, friction_force, inverse
 from jaxdyn.cli import main
 from jaxdyn.identification import (
     Columns,
-    ExcitationSearch,
     Filters,
     FourierSeries,
     base_parameters,
     compare_with_log,
     draw_trajectory,
     excitation_design as excitation_design,
-    excitation_quality,
     motion_limits,
     optimal_excitation,
     preprocess,
@@ -42,11 +40,13 @@ from jaxdyn.identification.excitation import (
 )
 from jaxdyn.identification.excitation_design import (
     ExcitationProblem,
+    ExcitationSearch,
     Setting,
     _excess,
     advance,
     begin,
     criteria,
+    excitation_quality,
     motion_at,
     regressor_rows,
     summary,

@@ -32,13 +32,13 @@ from jaxdyn.identification import (
     Filters,
     Terms,
     coupled_drive,
-    prior_parameters,
     random_excitation,
     solve,
     synthetic_log,
 )
 from jaxdyn.identification.accumulate import accumulate_samples
 from jaxdyn.identification.base import given_torque, impossible_links, with_stand_ins
+from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.report import verdict
 from regression import known_arm, states
 

@@ -9,18 +9,10 @@ import pytest
 import jaxdyn
 from helpers import mechanism_state, once, random_chain, random_mechanism, relative
 from jaxdyn import IdentificationError, ModelError, textbook
-from jaxdyn.identification import (
-    Columns,
-    Samples,
-    base_parameters,
-    diagnose,
-    estimate_delay,
-    motor_terms,
-    prior_parameters,
-)
+from jaxdyn.identification import Columns, Samples, base_parameters, diagnose, estimate_delay, motor_terms
 from jaxdyn.identification.accumulate import accumulate
 from jaxdyn.identification.base import with_parameters
-from jaxdyn.identification.columns import all_columns
+from jaxdyn.identification.columns import all_columns, prior_parameters
 from jaxdyn.model.chain import coordinate_names
 
 

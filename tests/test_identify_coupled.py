@@ -13,7 +13,6 @@ from helpers import random_inertia, random_rotation
 from jaxdyn import LogError, textbook
 from jaxdyn.identification import (
     Coulomb,
-    ExcitationSearch,
     Filters,
     FourierSeries,
     FrictionModel,
@@ -27,12 +26,12 @@ from jaxdyn.identification import (
     motion_limits,
     optimal_excitation,
     preprocess,
-    prior_parameters,
     save_torque_model,
     solve,
 )
 from jaxdyn.identification.accumulate import accumulate_samples
-from jaxdyn.identification.columns import all_columns, with_friction_at_joints
+from jaxdyn.identification.columns import all_columns, prior_parameters, with_friction_at_joints
+from jaxdyn.identification.excitation_design import ExcitationSearch
 from jaxdyn.identification.friction_fit import base_with_friction, with_signals
 from jaxdyn.io.logs import Log, check_log
 from jaxdyn.report import write_report

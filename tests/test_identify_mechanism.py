@@ -13,19 +13,17 @@ from scipy.spatial.transform import Rotation
 
 import jaxdyn
 from jaxdyn import IdentificationError, LogError, ModelError, textbook
-from jaxdyn.identification import (
-    Columns,
-    Consistency,
-    Filters,
-    MechanismLog,
-    base_parameters,
-    identify_mechanism,
-    mechanism_samples,
-    prior_parameters,
-)
+from jaxdyn.identification import Columns, Consistency, Filters, MechanismLog, base_parameters, identify_mechanism
 from jaxdyn.identification.base import BaseParameters, total_mass_of
-from jaxdyn.identification.columns import INERTIAL_NAMES
-from jaxdyn.identification.mechanisms import _continuous, _in_coordinates, _of_imu, left_over, remaining_parameters
+from jaxdyn.identification.columns import INERTIAL_NAMES, prior_parameters
+from jaxdyn.identification.mechanisms import (
+    _continuous,
+    _in_coordinates,
+    _of_imu,
+    left_over,
+    mechanism_samples,
+    remaining_parameters,
+)
 from jaxdyn.identification.prediction import fit_quality, predict
 from jaxdyn.mechanisms import linkages
 from jaxdyn.report import verdict

@@ -20,12 +20,11 @@ from jaxdyn.identification import (
     known_parameters,
     linear_inequalities,
     mirrored_links,
-    prior_parameters,
     random_excitation,
     solve,
     synthetic_log,
 )
-from jaxdyn.identification.columns import all_columns
+from jaxdyn.identification.columns import all_columns, prior_parameters
 from jaxdyn.identification.factors import dense_blocks, mirrored_parameters
 from jaxdyn.identification.friction_terms import chain_terms
 from jaxdyn.identification.knowledge import Known, body_rows

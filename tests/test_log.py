@@ -21,14 +21,8 @@ from jaxdyn import (
     make_chain,
     read_log,
 )
-from jaxdyn.identification import (
-    ExcitationDesign,
-    calibrate_gains,
-    compare_models,
-    compare_with_log,
-    identify_payload,
-    identify_together,
-)
+from jaxdyn.identification import calibrate_gains, compare_models, compare_with_log, identify_payload, identify_together
+from jaxdyn.identification.excitation_design import ExcitationDesign
 from jaxdyn.io import check_log, loads, read_log_chunks, read_motion
 from jaxdyn.io.tables import find_bad_rows, segments
 

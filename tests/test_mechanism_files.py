@@ -12,7 +12,8 @@ from scipy.spatial.transform import Rotation
 import jaxdyn
 from jaxdyn import LogError, ModelError, textbook
 from jaxdyn.cli import main
-from jaxdyn.identification import Filters, MechanismLog, mechanism_samples, read_mechanism_log, write_mechanism_log
+from jaxdyn.identification import Filters, MechanismLog, read_mechanism_log, write_mechanism_log
+from jaxdyn.identification.mechanisms import mechanism_samples
 from standing_robots import standing_log
 
 FEET = "left_sole", "right_sole"

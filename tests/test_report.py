@@ -20,10 +20,13 @@ from rich.console import Console
 
 from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
-from jaxdyn.identification import Finding, Resimulation, fit_quality, load_torque_model, prior_parameters
+from jaxdyn.identification import fit_quality, load_torque_model
+from jaxdyn.identification.columns import prior_parameters
+from jaxdyn.identification.diagnostics import Finding
 from jaxdyn.identification.least_squares import SplitHalf
 from jaxdyn.identification.result import parameter_rows
 from jaxdyn.identification.selection import TermChoice, Trial
+from jaxdyn.identification.validation import Resimulation
 from jaxdyn.io import load
 from jaxdyn.io.files import check_output_folder, write_whole
 from jaxdyn.report import (

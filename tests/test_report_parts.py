@@ -20,7 +20,6 @@ from jaxdyn.identification import (
     Estimate,
     FrictionModel,
     MaxwellSlip,
-    Resimulation,
     Samples,
     TorqueModel,
     Viscous,
@@ -29,7 +28,7 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification.friction_model import chain_friction_model
 from jaxdyn.identification.prediction import filtered_along
-from jaxdyn.identification.validation import base_regressor
+from jaxdyn.identification.validation import Resimulation, base_regressor
 from jaxdyn.report import (
     ErrorLimit,
     collect_provenance,

@@ -74,7 +74,7 @@ def test_inverse_kinematics_says_how_far_off_it_is():
 def test_a_payload_says_its_mass():
     ten = np.array([2.0, 0.2, 0.0, 0.4, *np.eye(3)[np.tril_indices(3)]])
     noise = {"payload_torque": np.ones(3), "noise": np.ones(3), "held_out": None, "notes": ("said",)}
-    found = jaxdyn.identification.Payload(
+    found = jaxdyn.identification.payload.Payload(
         "flange", ten, np.diag(np.full(10, 0.01)), np.ones(10, bool), ten, True, **noise
     )
     known = dataclasses.replace(found, calibrated=True)

@@ -40,11 +40,11 @@ from jaxdyn.identification import (
     joint_springs,
     known_parameters,
     preprocess,
-    prior_parameters,
     random_excitation,
 )
 from jaxdyn.identification.accumulate import accumulate_samples
 from jaxdyn.identification.base import base_parameters, with_parameters
+from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.identification.diagnostics import _Runs, model_factors
 from jaxdyn.identification.factors import as_float64
 from jaxdyn.identification.filters import low_pass_before

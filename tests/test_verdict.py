@@ -14,21 +14,25 @@ from jaxdyn import IdentificationError, Log, friction_force, identify, inverse_d
 from jaxdyn.identification import (
     Columns,
     Consistency,
-    ConsistentProblem,
     Filters,
     Terms,
     base_parameters,
-    consistent_least_squares,
     diagnose,
     diagnose_identification,
     diagnostics,
-    link_bounds,
     motor_to_joint,
     random_excitation,
-    unusual_links,
 )
 from jaxdyn.identification.consistency import no_constraints
-from jaxdyn.identification.consistent import consistent_within, equivalent_density, filled_share
+from jaxdyn.identification.consistent import (
+    ConsistentProblem,
+    consistent_least_squares,
+    consistent_within,
+    equivalent_density,
+    filled_share,
+    link_bounds,
+    unusual_links,
+)
 from jaxdyn.identification.factors import QRFactors
 from jaxdyn.identification.prediction import MOVING
 from jaxdyn.identification.terms import PARTS

@@ -54,7 +54,7 @@ def run():
     signals = np.zeros((800, 2, 6))
     signals[:, 0, :3], signals[:, 1, 3:] = blocks[:, 0], blocks[:, 1]
     everything = np.concatenate([rigid, signals], axis=2)
-    truth = np.concatenate([base.matrix @ jaxdyn.identification.prior_parameters(arm, ROTOR), TORQUES])
+    truth = np.concatenate([base.matrix @ jaxdyn.identification.columns.prior_parameters(arm, ROTOR), TORQUES])
     return arm, base, t, x, everything, truth
 
 

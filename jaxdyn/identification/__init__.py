@@ -4,10 +4,7 @@ from .._exports import publish as _publish
 from .accumulate import accumulate_stream as accumulate_stream
 from .base import (
     BaseParameters as BaseParameters,
-    TotalMass as TotalMass,
     base_parameters as base_parameters,
-    model_torque as model_torque,
-    nearest_parameters as nearest_parameters,
 )
 from .columns import (
     Columns as Columns,
@@ -15,12 +12,10 @@ from .columns import (
     coupled_drive as coupled_drive,
     joint_springs as joint_springs,
     motor_terms as motor_terms,
-    prior_parameters as prior_parameters,
 )
 from .consistency import (
     Consistency as Consistency,
     Constraints as Constraints,
-    bounding_ellipsoid as bounding_ellipsoid,
     entropic_divergence as entropic_divergence,
     known_parameters as known_parameters,
     linear_equalities as linear_equalities,
@@ -29,27 +24,15 @@ from .consistency import (
     total_mass_constraint as total_mass_constraint,
 )
 from .consistent import (
-    ConsistentEstimate as ConsistentEstimate,
-    ConsistentProblem as ConsistentProblem,
-    LinkBounds as LinkBounds,
-    consistent_least_squares as consistent_least_squares,
-    consistent_problem as consistent_problem,
     feasible_parameters as feasible_parameters,
-    link_bounds as link_bounds,
-    unusual_links as unusual_links,
 )
-from .delay import Delay as Delay, estimate_delay as estimate_delay
+from .delay import estimate_delay as estimate_delay
 from .diagnostics import (
-    Finding as Finding,
     diagnose as diagnose,
     diagnose_identification as diagnose_identification,
 )
 from .excitation import (
     FourierSeries as FourierSeries,
-    FourierTrajectory as FourierTrajectory,
-    JointTrajectory as JointTrajectory,
-    MotionLimits as MotionLimits,
-    TrajectorySamples as TrajectorySamples,
     draw_trajectory as draw_trajectory,
     motion_limits as motion_limits,
     random_excitation as random_excitation,
@@ -57,11 +40,7 @@ from .excitation import (
     write_trajectory as write_trajectory,
 )
 from .excitation_design import (
-    ExcitationDesign as ExcitationDesign,
-    ExcitationQuality as ExcitationQuality,
-    ExcitationSearch as ExcitationSearch,
     compare_with_log as compare_with_log,
-    excitation_quality as excitation_quality,
     optimal_excitation as optimal_excitation,
     variance_ratio as variance_ratio,
 )
@@ -75,7 +54,6 @@ from .factors import (
 )
 from .filters import motor_to_joint as motor_to_joint, without_delay as without_delay
 from .friction_fit import (
-    FrictionFit as FrictionFit,
     fit_friction as fit_friction,
 )
 from .friction_model import FrictionModel as FrictionModel
@@ -98,41 +76,32 @@ from .friction_terms import (
     Viscous as Viscous,
 )
 from .from_commands import (
-    CommandIdentification as CommandIdentification,
     identify_from_commands as identify_from_commands,
 )
 from .knowledge import Knowledge as Knowledge
 from .least_squares import (
     Estimate as Estimate,
-    RecursiveState as RecursiveState,
-    SplitHalf as SplitHalf,
     recursive_start as recursive_start,
     recursive_step as recursive_step,
     recursive_values as recursive_values,
     solve as solve,
-    split_half as split_half,
 )
 from .mechanism_fit import (
-    ElasticIdentification as ElasticIdentification,
     identify_elastic_joints as identify_elastic_joints,
     identify_mechanism as identify_mechanism,
 )
 from .mechanisms import (
     MechanismLog as MechanismLog,
-    MechanismSamples as MechanismSamples,
-    mechanism_samples as mechanism_samples,
     read_mechanism_log as read_mechanism_log,
     write_mechanism_log as write_mechanism_log,
 )
 from .payload import (
-    DriveGains as DriveGains,
-    Payload as Payload,
     calibrate_gains as calibrate_gains,
     identify_payload as identify_payload,
     with_gains as with_gains,
 )
 from .pipeline import identify as identify
-from .prediction import Fit as Fit, fit_quality as fit_quality
+from .prediction import fit_quality as fit_quality
 from .preprocessing import (
     Filters as Filters,
     Samples as Samples,
@@ -140,10 +109,9 @@ from .preprocessing import (
     preprocess_stream as preprocess_stream,
     split as split,
 )
-from .result import Evaluation as Evaluation, Identification as Identification
-from .selection import TermChoice as TermChoice, choose_terms as choose_terms
+from .result import Identification as Identification
+from .selection import choose_terms as choose_terms
 from .simulated_logs import NoiseLevel as NoiseLevel, synthetic_log as synthetic_log
-from .term_search import Trial as Trial
 from .terms import Terms as Terms
 from .together import identify_together as identify_together
 from .torque_model import (
@@ -153,12 +121,8 @@ from .torque_model import (
     write_predictor as write_predictor,
 )
 from .validation import (
-    ComparedRun as ComparedRun,
-    ModelComparison as ModelComparison,
-    Resimulation as Resimulation,
     compare_models as compare_models,
     resimulate as resimulate,
-    torque_band as torque_band,
 )
 
 _publish(__name__)

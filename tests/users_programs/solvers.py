@@ -69,7 +69,7 @@ def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
         each(normal(4, (3, 4), 3), positive(3)),
         accuracy=1e6,
     )
-    sines = jaxdyn.identification.FourierTrajectory(np.zeros(2), np.ones((2, 3)), np.ones((2, 3)), 4.0)
+    sines = jaxdyn.identification.excitation.FourierTrajectory(np.zeros(2), np.ones((2, 3)), np.ones((2, 3)), 4.0)
     times = lambda rng: (jnp.asarray(rng.uniform(0.1, 2.9, 6)),)
     found["FourierTrajectory.call"] = Case(lambda t: sines(t), times)
     return found
@@ -127,7 +127,7 @@ def log_cases() -> dict[str, Case]:
     def band(arm, motion, log, samples):
         columns, base, found = fitted()
         state = (samples.q[:50], samples.qd[:50], samples.qdd[:50])
-        return jaxdyn.identification.torque_band(arm, columns, base, found.covariance, *state)
+        return jaxdyn.identification.validation.torque_band(arm, columns, base, found.covariance, *state)
 
     def with_friction(arm, motion, log, samples):
         terms = jaxdyn.identification.Viscous(), jaxdyn.identification.Coulomb(0.1)
@@ -138,7 +138,7 @@ def log_cases() -> dict[str, Case]:
 
     def feasible(arm, motion, log, samples):
         columns, base, found = fitted()
-        prior = jaxdyn.identification.prior_parameters(arm, columns)
+        prior = jaxdyn.identification.columns.prior_parameters(arm, columns)
         return jaxdyn.identification.feasible_parameters(base, found.values, columns, prior)
 
     def chosen(arm, motion, log, samples):
@@ -154,12 +154,12 @@ def log_cases() -> dict[str, Case]:
             )
         ),
         "excitation_quality": lambda arm, motion, log, samples: dataclasses.astuple(
-            jaxdyn.identification.excitation_quality(arm, samples.q, samples.qd, samples.qdd)
+            jaxdyn.identification.excitation_design.excitation_quality(arm, samples.q, samples.qd, samples.qdd)
         ),
         "estimate_delay": lambda arm, motion, log, _: jaxdyn.identification.estimate_delay(arm, log).seconds,
         "torque_band": band,
         "resimulate": lambda arm, motion, log, samples: jaxdyn.identification.resimulate(arm, samples).rms,
-        "model_torque": lambda arm, motion, log, samples: jaxdyn.identification.model_torque(arm, samples),
+        "model_torque": lambda arm, motion, log, samples: jaxdyn.identification.base.model_torque(arm, samples),
         "compare_models": lambda arm, motion, log, _: [
             fit.rms for fit in jaxdyn.identification.compare_models(arm, arm, log).fits
         ],
