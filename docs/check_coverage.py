@@ -1,12 +1,15 @@
 """MkDocs hook that fails the build if a public name of jaxdyn has no docstring, or is not listed exactly once on the API pages.
 
 Public names are those exported by `jaxdyn/_public.py` and the namespaces, all public functions and classes of exported
-modules, and the public methods and properties of exported classes. Run as a script, it prints problems and exits with 1.
+modules, and the public methods and properties of exported classes. Pages may also list what a module defines and its
+namespace does not export, such as the class of a result, under the module: its docstrings are checked as well. Run as a
+script, the file prints problems and exits with 1.
 """
 
 import ast
 import collections
 import importlib
+import importlib.util
 import inspect
 import re
 import sys
@@ -59,6 +62,13 @@ def inherits_docstring(owner: object, member: str) -> bool:
     )
 
 
+def of_module(name: str) -> object | None:
+    """The public function or class `namespace.module.Name`, if the module defines it."""
+    namespace, module, member = name.split(".")
+    path = f"jaxdyn.{namespace}.{module}"
+    return public_members(importlib.import_module(path)).get(member) if importlib.util.find_spec(path) else None
+
+
 def problems() -> list[str]:
     """Return one line for each public name that is undocumented, and for each documented name that is not public."""
     import jaxdyn
@@ -74,6 +84,7 @@ def problems() -> list[str]:
             raise ValueError(f"jaxdyn.{namespace} has no docstring; describe its contents")
         # names that `jaxdyn` itself also exports are documented there
         public |= {f"{namespace}.{name}": getattr(package, name) for name in exported(package) if name not in public}
+    public |= {name: of_module(name) for name in listed if name.count(".") == 2 and of_module(name) is not None}
     found = []
     for name, value in public.items():
         parts = {name: value}

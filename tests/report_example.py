@@ -9,8 +9,7 @@ import numpy as np
 
 from helpers import linear_friction, random_chain
 from jaxdyn import Chain, Log, friction_force, identify, inverse_dynamics
-from jaxdyn.identification import Terms
-from jaxdyn.identification.result import Identification
+from jaxdyn.identification import Identification, Terms
 
 
 @functools.cache

@@ -11,7 +11,8 @@ from .inputs import check_logs, load_possible, read_logs, use_float64
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..identification import FourierSeries, MotionLimits
+    from ..identification import FourierSeries
+    from ..identification.excitation import MotionLimits
     from ..model import Chain
 
 EPILOG = """A limit is either one number for all joints or comma-separated numbers, one per joint. If the first number is

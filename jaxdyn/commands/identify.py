@@ -12,7 +12,8 @@ from .progress import Progress
 from .settings import HELP, KEYS, NAME, check_base, check_settings, settings_of, write_settings
 
 if TYPE_CHECKING:
-    from ..identification import Finding, Identification, Knowledge
+    from ..identification import Identification, Knowledge
+    from ..identification.diagnostics import Finding
     from ..model import Chain
     from ..report import Provenance
 

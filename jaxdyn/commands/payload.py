@@ -10,7 +10,8 @@ from .inputs import check_logs, filters_of, provenance_of, read_logs, use_float6
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..identification import DriveGains, TorqueModel
+    from ..identification import TorqueModel
+    from ..identification.payload import DriveGains
     from ..io import Log
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
