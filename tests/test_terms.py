@@ -59,7 +59,7 @@ from jaxdyn.identification.term_search import (
     State,
     friction_of,
     gain,
-    solve,
+    solve_normal,
     system,
     trial_of,
     weights_between,
@@ -247,10 +247,10 @@ def test_errors_are_those_of_blocks_left_out_by_joints_that_share_the_rigid_body
     assert np.isfinite(ratio).sum() == 3 and np.isinf(ratio[0, 0])  # only of the columns that a joint has
     h, right = system(grams_of(rows).parts(state, grams_of(rows).grams), np.array([1 / 3, 2.0]))
     x, _, _ = fitted(rows[1], own, np.array([3.0, 0.5]))
-    np.testing.assert_allclose(solve(h[1], right[1]), x, rtol=1e-6)
+    np.testing.assert_allclose(solve_normal(h[1], right[1]), x, rtol=1e-6)
     rows[:, 0, :, 2] = 0.0  # friction of a joint that stands still
     h, right = system(grams_of(rows).parts(state, grams_of(rows).grams), np.ones(2))
-    assert solve(h[1], right[1])[1] == 0
+    assert solve_normal(h[1], right[1])[1] == 0
 
 
 def test_a_gain_counts_where_it_exceeds_its_noise_over_the_blocks():

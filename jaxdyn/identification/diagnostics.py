@@ -20,8 +20,8 @@ from .base import BaseParameters, base_parameters, impossible_links, prior_param
 from .columns import Columns, all_columns
 from .delay import LATEST, RIGID, shown_delay
 from .factors import BlockFactors, QRFactors, as_float64, below, check_identifiable
-from .least_squares import solve as least_squares
-from .loaded_runs import all_of, cleared, independent_columns, late_part, solve, with_rows
+from .least_squares import solve
+from .loaded_runs import all_of, cleared, fit_loads, independent_columns, late_part, with_rows
 from .prediction import by_chunks, link_rows
 from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike
 from .result import Identification
@@ -292,7 +292,7 @@ def _with_signs(blocks: BlockFactors, signs: Float[np.ndarray, " n"]) -> BlockFa
 
 def _fitted(factors: QRFactors, independence: float) -> tuple[np.ndarray, np.ndarray]:
     """Values of a weighted fit to independent columns, and the noise of each joint."""
-    found = least_squares(factors, all_of(factors.r.shape[2] - 1), independence=independence, iterations=6)
+    found = solve(factors, all_of(factors.r.shape[2] - 1), independence=independence, iterations=6)
     size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
     return found.values, np.maximum(found.noise, np.maximum(1e-9 * size, 1e-300))
 
@@ -642,7 +642,7 @@ def _gains(runs: _Runs) -> list[Finding]:
     whole = np.concatenate([r[..., rigid], np.repeat(none, 10, axis=3), r[..., rest], none, r[..., -1:]], axis=3)
     ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # basis of the logarithms of gains, which sum to zero
     at = slice(len(rigid), len(rigid) + 10)
-    found = solve(
+    found = fit_loads(
         with_rows(runs.blocks, whole), at, runs.independence, np.zeros(10), np.zeros((10, 0)), ties, GAIN_SPREAD
     )
     return _unlike(names, found.gains, found.covariance[10:, 10:])

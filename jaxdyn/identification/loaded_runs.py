@@ -33,7 +33,7 @@ from .fit import HOLDOUT
 from .friction_model import FrictionModel, usual_friction
 from .friction_terms import Coulomb, LoadDependent, LoadedSlip, MaxwellSlip
 from .knowledge import Known
-from .least_squares import Estimate, solve as least_squares
+from .least_squares import Estimate, solve
 from .prediction import predict
 from .preprocessing import Filters, Samples, repeated_motion
 from .stretches import FullRun, prepared
@@ -149,7 +149,7 @@ class LoadedRuns:
         found, spread = start, GAIN_SPREAD
         for turn in range(PASSES if self.friction.needs_load else 1):
             before, blocks = found, self.accumulated(found)
-            found = solve(blocks, self.payload, self.independence, known, free, ties, spread, before)
+            found = fit_loads(blocks, self.payload, self.independence, known, free, ties, spread, before)
             if turn and before is not None:
                 moved = np.abs(found.noise - before.noise).max() / max(found.noise.max(), 1e-300)
                 scale = np.abs(found.gains - before.gains).max()
@@ -170,7 +170,9 @@ class LoadedRuns:
             return None
         try:
             n = blocks.r.shape[1]
-            early = solve(blocks.of(~late), self.payload, self.independence, np.zeros(10), np.eye(10), np.zeros((n, 0)))
+            early = fit_loads(
+                blocks.of(~late), self.payload, self.independence, np.zeros(10), np.eye(10), np.zeros((n, 0))
+            )
         except IdentificationError:
             return None
         return blocks.of(chosen).total.joint_rms(np.arange(len(early.values)), early.values)
@@ -256,7 +258,7 @@ class LoadedFit:
         return float(np.sqrt((whole.r[:, :, -1] ** 2).sum() / max(whole.counts.sum(), 1)))
 
 
-def solve(
+def fit_loads(
     blocks: BlockFactors,
     at: slice,
     independence: float,
@@ -439,7 +441,7 @@ def _independent(
     reduce = lambda rows: np.concatenate([rows[..., :-1] @ back, rows[..., -1:]], axis=-1)
     size = back.shape[1]
     known = None if prior is None else Known(np.zeros(size, bool), np.zeros(size), reduce(prior))
-    estimate = least_squares(with_rows(blocks, reduce(blocks.r)), all_of(size), "weighted", independence, known)
+    estimate = solve(with_rows(blocks, reduce(blocks.r)), all_of(size), "weighted", independence, known)
     return back @ estimate.values, back @ estimate.covariance @ back.T, determined, estimate
 
 

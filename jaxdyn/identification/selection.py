@@ -46,7 +46,7 @@ from .term_search import (
     friction_of,
     gain,
     late_by,
-    solve,
+    solve_normal,
     system,
     trial_of,
 )
@@ -276,7 +276,7 @@ class Reading:
         grams, state = plain.grams, plain.state.but(delay=self.late)
         noise = grams.left_out(state).noise
         h, right = system(grams.parts(state, grams.grams), noise)
-        found = solve(h.sum(0), right.sum(0))[: self.base.size]
+        found = solve_normal(h.sum(0), right.sum(0))[: self.base.size]
         return np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, found)
 
     def grams(self, candidates: Candidates, runs: Sequence[FullRun], load: Float[np.ndarray, " b"] | None) -> Grams:

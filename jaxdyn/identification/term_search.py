@@ -351,11 +351,11 @@ class Grams:
         sizes = np.ones(len(state.has)) if noise is None else noise
         whole = self.parts(state, self.total)
         for _ in range(rounds):
-            x = solve(*system(whole, sizes))
+            x = solve_normal(*system(whole, sizes))
             sizes = np.sqrt(np.array([part.left(x)[0] for part in whole]) / count)
         parts = self.parts(state, self.grams)
         h, right = system(parts, sizes)
-        x = solve(h.sum(0) - h, right.sum(0) - right)
+        x = solve_normal(h.sum(0) - h, right.sum(0) - right)
         squares = np.stack([part.left(x) for part in parts], axis=1)
         k, ratio = len(x), np.full((len(parts), self.own), np.inf)
         for part, has, found in zip(parts, state.has, ratio, strict=True):
@@ -421,7 +421,7 @@ def system(parts: Sequence[Part], noise: Float[np.ndarray, " n"]) -> tuple[np.nd
     return h, right
 
 
-def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> Float[np.ndarray, "*k m"]:
+def solve_normal(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> Float[np.ndarray, "*k m"]:
     """Solve normal equations after scaling columns to unit norm; the parameters of zero columns are zero."""
     norms = np.sqrt(np.maximum(np.diagonal(h, axis1=-2, axis2=-1), 0))
     norms = np.where(norms > 0, norms, 1.0)
@@ -622,7 +622,7 @@ class Search:
             for total, search in zip(squares, (plain, climbed(plain)), strict=True):
                 parts = grams.parts(search.state, grams.grams)
                 h, right = system(parts, search.noise)
-                x = np.broadcast_to(solve(h[~out].sum(0), right[~out].sum(0)), right.shape)
+                x = np.broadcast_to(solve_normal(h[~out].sum(0), right[~out].sum(0)), right.shape)
                 total += [part.left(x)[out].sum() for part in parts]
         return np.sqrt(squares / np.maximum(grams.counts.sum(0), 1))
 
