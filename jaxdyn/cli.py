@@ -13,7 +13,6 @@ from ._version import __version__
 from .commands import compare, completion, excite, export, identify, payload, simulate, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED, OK, USAGE, WrongUsage
 from .commands.cache import kept_programs
-from .commands.settings import KEYS
 from .errors import JaxdynError, ModelWarning, as_python
 
 COMMANDS = (excite, simulate, identify, payload, compare, view, export)
@@ -37,13 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options, others = parser.parse_known_args(arguments)
     if others:
-        identify_keys = KEYS if options.command == "identify" else ()
-        keys = [key for x in others if (key := x.lstrip("-").partition("=")[0].replace("-", "_")) in identify_keys]
-        hint = (
-            f"; {', '.join(keys)} can be set in a settings file (--settings)"
-            if keys and options.command == "identify"
-            else ""
-        )
+        keys = [key for x in others if (key := x.lstrip("-").partition("=")[0].replace("-", "_")) in options.keys]
+        hint = f"; {', '.join(keys)} can be set in a settings file (--settings)" if keys else ""
         parser.error(f"unrecognized arguments: {' '.join(others)}{hint}")
     if options.command is None:
         parser.print_help()
@@ -80,7 +74,7 @@ def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
     if option is not None:
         sample = option.metavar or (option.choices or [""])[-1]
         return " ".join([option.option_strings[0], *([sample] if value and isinstance(sample, str) else [])]).strip()
-    if options.command == "identify" and argument in KEYS:
+    if argument in options.keys:
         samples = {"True": " = true", "False": " = false", "'drop'": ' = "drop"'}
         return f"the key {argument}{next((x for start, x in samples.items() if value.startswith(start)), '')} of --settings"
     return as_python(argument, value)
@@ -90,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxdyn", description="Robot dynamics and identification on JAX.", epilog=EPILOG
     )
+    parser.set_defaults(keys=())  # of a settings file; commands that read one replace it
     parser.add_argument("--version", action="version", version=f"jaxdyn {__version__}")
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="do not cache compiled programs")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

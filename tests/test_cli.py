@@ -241,7 +241,8 @@ def test_wrong_settings_are_refused_by_name(text, pattern, files, tmp_path, caps
 def test_every_option_of_the_robot_and_its_logs_is_also_a_key():
     parser = cli._parser()._subparsers._group_actions[0].choices["identify"]
     options = {action.dest for action in parser._actions if action.dest != "help"}
-    assert len(options) == 16 and settings.OPTIONS == options - {"settings", "out", "quiet"} <= settings.KEYS.keys()
+    assert len(options) == 16 and options - {"settings", "out", "quiet"} <= settings.KEYS.keys()
+    assert parser.get_default("keys") == tuple(settings.KEYS)
 
 
 def test_tip_and_currents_and_garbage(files, tmp_path, numbers, given):

@@ -226,7 +226,7 @@ def test_excite_reads_the_log_to_compare_with_like_all_commands(files, monkeypat
         files / "deg.csv", np.c_[T, np.degrees(Q), TAU], "%.12g", ",", header="t,q1,q2,q3,tau1,tau2,tau3", comments=""
     )
     code, text = excite("--compare", files / "deg.csv")
-    assert code == 1 and "look like degrees" in text and "--units-checked" in text
+    assert code == 1 and "look like degrees" in text and "the key units_checked = true of --settings" in text
     assert reads == ["designing"] * 2
 
 

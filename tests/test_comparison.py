@@ -18,8 +18,8 @@ from jaxdyn.identification import Filters, TorqueModel, compare_models, preproce
 from jaxdyn.identification.filters import low_pass
 from jaxdyn.identification.friction_model import chain_friction_model
 from jaxdyn.identification.friction_terms import FRICTION
-from jaxdyn.report import print_comparison
-from jaxdyn.report.comparison import comparison_html, comparison_verdict
+from jaxdyn.report import print_comparison, write_comparison
+from jaxdyn.report.comparison import comparison_verdict
 from jaxdyn.report.markup import rounded
 from report_example import small_example
 
@@ -123,8 +123,9 @@ def test_what_cannot_be_compared_is_refused(models, log):
         compare_models(*models, wide, ("one", "two"))
 
 
-def test_the_page_shows_the_numbers(comparison):
-    text = comparison_html(comparison)
+def test_the_page_shows_the_numbers(comparison, tmp_path):
+    write_comparison(comparison, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
     shown = [re.sub("<[^>]*>", "|", row) for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)]
     for letter, fit in zip("ab", comparison.fits, strict=True):
         row = next(r for r in shown if f"|{letter}: " in r)
@@ -169,5 +170,12 @@ def test_the_command_compares_files_of_different_kinds(models, log, tmp_path, ca
     # the URDF holds the given model with its gravity
     again = compare_models(truth, given, log)
     assert f">{rounded(again.fits[1].relative_moving[0])}<small>" in page and "gravity is" not in page
+    assert float(re.search(r"low-pass ([\d.]+) Hz", page)[1]) != 12
+    (tmp_path / "my.toml").write_text("cutoff = 12\nstride = 2")
+    assert main([*words, "--settings", str(tmp_path / "my.toml"), "--out", str(out), "--quiet"]) == 0
+    assert "low-pass 12 Hz on positions, 12 Hz on torques" in out.read_text("utf-8")
+    (tmp_path / "my.toml").write_text("terms = []")
+    assert main([*words, "--settings", str(tmp_path / "my.toml"), "--out", str(out)]) == 1
+    assert "unknown key 'terms'. The keys are lock, tip" in capsys.readouterr().err
     assert main([*words, "--log", str(tmp_path / "gone.csv"), "--out", str(tmp_path / "no.html")]) == 1
     assert "gone.csv" in capsys.readouterr().err and not (tmp_path / "no.html").exists()

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import hashlib
+import tomllib
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,7 @@ from jaxdyn.identification.from_commands import (
     _windows,
 )
 from jaxdyn.io.logs import write_log
+from jaxdyn.report import servos as servo_results
 from servo_logs import Servos, command_log, servos
 
 BITS = 2 * np.pi / 2**14  # one step of an encoder [rad]
@@ -174,7 +177,7 @@ def test_the_servos_of_a_leg_are_identified_from_commands():
 
 
 @pytest.mark.ci
-def test_identify_of_the_command_line_fits_servos_to_logs_without_torques(tmp_path, capsys):
+def test_identify_of_the_command_line_fits_servos_to_logs_without_torques(tmp_path, capsys, monkeypatch):
     bare, true = pendulum()
     jaxdyn.io.save_urdf(bare, tmp_path / "arm.urdf")
     write_log(tmp_path / "run.csv", pendulum_log())
@@ -188,6 +191,21 @@ def test_identify_of_the_command_line_fits_servos_to_logs_without_torques(tmp_pa
     np.testing.assert_allclose(values["kp"], true.kp[0], rtol=0.01)
     np.testing.assert_allclose(values["delay"], true.delay[0], atol=2e-4)
     np.testing.assert_allclose(jaxdyn.load(out / "identified.xml").armature, values["armature"], rtol=1e-5)
+    names = ["identified.urdf", "identified.xml", "parameters.csv", "report.html", "settings.toml"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    page, text = (out / "report.html").read_text("utf-8"), (out / "settings.toml").read_text("utf-8")
+    low, high = (found[end][list(found["parameter"]).index("kp")] for end in ("lower", "upper"))
+    assert f"95 % interval {low:.4g} to {high:.4g}" in page and page.count('<figure class="plot">') == 1
+    assert hashlib.sha256((tmp_path / "run.csv").read_bytes()).hexdigest() in page
+    assert tomllib.loads(text)["log"] == [str(tmp_path / "run.csv")]
+    # what does not apply to commands is an error, and a failure leaves the earlier results as they are
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    (tmp_path / "my.toml").write_text("cutoff = 5\nterms = ['viscous']\n")
+    assert main(["identify", *where, "--settings", str(tmp_path / "my.toml"), "--limit", "rms=1"]) == 2
+    assert "terms, cutoff, limit cannot be used for logs of commands without torques" in capsys.readouterr().err
+    monkeypatch.setattr(servo_results, "write_mjcf_of", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    assert main(["identify", *where]) == 1 and "No space left" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
 @pytest.mark.ci

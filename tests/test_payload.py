@@ -398,7 +398,10 @@ def test_the_command(arm, tmp_path, capsys):
     save_urdf(arm, tmp_path / "arm.urdf")
     unloaded = write(tmp_path / "a.csv", run(arm, None, 1, 0.02), GAINS)
     loaded = write(tmp_path / "b.csv", run(arm, body(), 2, 0.02), GAINS)
-    common = ["payload", "--model", str(tmp_path / "arm.urdf"), "--gains", "1,1,1", "--cutoff", "20"]
+    (tmp_path / "my.toml").write_text("cutoff = 20\n")
+    (tmp_path / "bare.toml").write_text("cutoff = 20\nignore_inertials = true\n")
+    cutoff, bare = (["--settings", str(tmp_path / name)] for name in ("my.toml", "bare.toml"))
+    common = ["payload", "--model", str(tmp_path / "arm.urdf"), "--gains", "1,1,1", *cutoff]
     pair = ["--unloaded", unloaded, "--loaded", loaded]
     gains, out = str(tmp_path / "gains.json"), str(tmp_path / "payload.json")
     assert main([*common, *pair, "--mass", "2", "--out", gains]) == 0
@@ -421,11 +424,11 @@ def test_the_command(arm, tmp_path, capsys):
     assert result["mass"] == pytest.approx(2.0, rel=0.01) and not capsys.readouterr().out
     assert result["gains_calibrated"]
     save_model(arm, tmp_path / "model.eqx")
-    known = ["payload", "--model", str(tmp_path / "model.eqx"), "--gains", ",".join(map(str, GAINS)), "--cutoff", "20"]
+    known = ["payload", "--model", str(tmp_path / "model.eqx"), "--gains", ",".join(map(str, GAINS)), *cutoff]
     assert main([*known, "--loaded", loaded, "--own-friction", "--out", out, "--quiet"]) == 0
     assert json.loads((tmp_path / "payload.json").read_text())["mass"] == pytest.approx(2.0, rel=0.01)
     assert main([*known, *pair, "--tip", "hand"]) == 2 and "apply only to URDF" in capsys.readouterr().err
-    assert main([*known, *pair, "--ignore-inertials"]) == 2 and "has identified inertias" in capsys.readouterr().err
+    assert main([*known, *pair, *bare]) == 2 and "has identified inertias" in capsys.readouterr().err
     assert main([*common, *pair]) == 0
     assert re.search(
         r"mass .* kg if the gains are exact \(they were not calibrated: an error of 1 %", capsys.readouterr().out

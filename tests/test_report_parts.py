@@ -40,7 +40,7 @@ from jaxdyn.report import (
 )
 from jaxdyn.report.markup import rounded
 from jaxdyn.report.provenance import provenance_section
-from jaxdyn.report.quality import against_prior, noise_share, pooled, pooled_raw, torque_shares
+from jaxdyn.report.quality import against_prior, all_figures, noise_share, pooled, pooled_raw, torque_shares
 from jaxdyn.report.sections import (
     binned_medians,
     details_section,
@@ -371,7 +371,7 @@ def test_errors_of_the_given_model(result, annotations_unchecked):
     driven = s.tau - np.asarray(own) - swap * s.qdd - friction(seen)
     np.testing.assert_allclose(errors.driven.rms, np.sqrt((driven**2).mean(0)), rtol=1e-9)
     np.testing.assert_array_equal(errors.identified.rms, pooled(result.validation).rms)
-    np.testing.assert_allclose(errors.ratio, errors.identified.rms / errors.given.rms)
+    np.testing.assert_allclose(all_figures(result, errors, [])["given"], errors.identified.rms / errors.given.rms)
     # the same friction as terms of a friction model, which the columns then lack
     law, coefficients = chain_friction_model(seen)
     whole = TorqueModel(seen, law.for_joints(result.chain.n), coefficients)
@@ -466,7 +466,7 @@ def test_verdict_beside_the_given_model(result, monkeypatch):
 
     def feed_forward(times):
         given = dataclasses.replace(errors.given, rms=errors.identified.rms * times)
-        monkeypatch.setattr(verdicts, "against_prior", lambda result: dataclasses.replace(errors, given=given))
+        monkeypatch.setattr(verdicts, "against_prior", lambda result: errors._replace(given=given))
         judged = verdict(result)
         assert judged.given.given is given
         return judged.uses[1]
@@ -581,7 +581,7 @@ def test_inertia_and_weight_come_from_the_base_parameters(result, monkeypatch):
     rest = rows(np.zeros(q.shape))
     for j in range(chain.n):
         alone = (rows(np.broadcast_to(np.eye(chain.n)[j], q.shape)) - rest)[:, j] @ root
-        assert found.inertia[j] == pytest.approx(np.sqrt((alone**2).sum(1).mean()) / inertia[j], rel=1e-6)
+        assert found["inertia"][j] == pytest.approx(np.sqrt((alone**2).sum(1).mean()) / inertia[j], rel=1e-6)
     spread = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
     size = np.sqrt((np.concatenate([e.samples.tau for e in result.validation]) ** 2).mean(0))
-    np.testing.assert_allclose(found.rest, spread / np.maximum(np.sqrt((weight**2).mean(0)), size), rtol=1e-6)
+    np.testing.assert_allclose(found["rest"], spread / np.maximum(np.sqrt((weight**2).mean(0)), size), rtol=1e-6)

@@ -9,10 +9,8 @@ from typing import Any
 # exit codes
 OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
 DRIVES = ("armature", "viscous", "coulomb", "offset")  # the names in `columns.DRIVE_TERMS`, which imports JAX
-
-
 LOGS_EPILOG = (
-    """A LOG is a file, a ROS 2 bag folder, or PART1+PART2: several files of the same run, joined by time stamp."""
+    "A LOG is a file, a ROS 2 bag folder, or PART1+PART2: several files of the same run, joined by time stamp."
 )
 
 
@@ -45,18 +43,6 @@ def add_layout(option: Callable[..., Any], order: str = "in the order of the log
     option("--gains", type=numbers, metavar="K1,K2,..", help=about)
 
 
-def add_log_form(option: Callable[..., Any], order: str = "in the order of the logs") -> None:
-    """Add the options for reading logs that `inputs.read_logs` interprets."""
-    add_layout(option, order)
-    option(
-        "--on-bad-rows",
-        choices=("raise", "drop"),
-        default="raise",
-        help="if rows are implausible, raise an error (default) or drop these rows",
-    )
-    option("--units-checked", action="store_true", help="read positions as radians even if they look like degrees")
-
-
 def add_chain(
     option: Callable[..., Any], lock: str = "fix a joint at a value", tip: str = "use the serial chain"
 ) -> None:
@@ -72,15 +58,6 @@ def add_gravity(option: Callable[..., Any]) -> None:
         "on a wall (default: that of the file, or 0 0 -9.81)"
     )
     option("--gravity", nargs=3, type=finite, metavar=("X", "Y", "Z"), help=about)
-
-
-def add_filters(option: Callable[..., Any]) -> None:
-    """Add the options of commands that filter logs."""
-    about = "low-pass cutoff for positions and torques (default: chosen from the data)"
-    option("--cutoff", type=positive, metavar="HZ", help=about)
-    option("--torque-cutoff", type=positive, metavar="HZ", help="separate low-pass cutoff for torques")
-    about = "use every K-th sample after filtering (default: chosen from the sample rate and the cutoff)"
-    option("--stride", type=int, metavar="K", help=about)
 
 
 def finite(text: str) -> float:

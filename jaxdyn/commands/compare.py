@@ -8,51 +8,55 @@ from typing import Any
 from . import arguments
 from .inputs import check_logs, filters_of, provenance_of, read_logs, read_model, use_float64
 from .progress import Progress
+from .settings import FILTERING, READING, add_settings, settings_of
 
-# options that the page does not list as settings, because they do not affect the result or are listed as files
-_NOT_SETTINGS = ("run", "parser", "command", "a", "b", "log", "out", "quiet")
+EPILOG = f"""{arguments.LOGS_EPILOG}
+
+A settings file (TOML) may contain the options from --rows to --gravity, and further keys:
+[keys]"""
 
 
 def add(commands: Any) -> None:
     """Add the subcommand's parser."""
-    option = arguments.add_command(
+    command = arguments.add_command(
         commands,
         "compare",
         run,
-        arguments.LOGS_EPILOG,
+        EPILOG,
         help="compare the predicted torques of two models with logged torques",
         description="Compare the predicted torques and the simulated motions of two models with logged runs. "
         "No parameters are fitted.",
-    ).add_argument
+    )
+    option = command.add_argument
     option("a", help="the first model: URDF, MJCF or model.eqx")
     option("b", help="the second model: URDF, MJCF or model.eqx")
     option("--log", metavar="LOG", action="append", required=True, help="log to compare with; may be repeated")
     option("--out", metavar="FILE", default="comparison.html", help="HTML page to write (default: %(default)s)")
-    arguments.add_log_form(option)
+    arguments.add_layout(option)
     lock = "fix a joint of a URDF at a value, in every model that has this joint"
     arguments.add_chain(option, lock, "use the serial chain of a URDF")
     arguments.add_gravity(option)
-    arguments.add_filters(option)
+    add_settings(command, option, (*READING, *FILTERING))
     option("--quiet", action="store_true", help="hide the progress bar and the table")
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare the models, write the page and print the table; return the exit code."""
+    settings = settings_of(options)
+    check_logs(settings, len(options.log))
     use_float64()
     from ..identification.validation import compare_models
     from ..io.files import check_output_file
     from ..report import print_comparison, write_comparison
 
-    check_logs(options, len(options.log))
     out = pathlib.Path(options.out)
     check_output_file(out)
-    first, second = (read_model(options, path) for path in (options.a, options.b))
-    logs = list(read_logs(options, options.log, first.chain, options.a))
+    first, second = (read_model(settings, path) for path in (options.a, options.b))
+    logs = list(read_logs(settings, options.log, first.chain, options.a))
     files = [("model a", options.a), ("model b", options.b), *(("log", path) for path in options.log)]
-    settings = {k: v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
-    provenance = provenance_of(options, files, settings)
+    provenance = provenance_of(options, files, {name: getattr(settings, name) for name in options.keys})
     with Progress(options.quiet) as progress, progress.stage("comparing"):
-        result = compare_models(first, second, logs, _short_names(options.a, options.b), filters_of(options))
+        result = compare_models(first, second, logs, _short_names(options.a, options.b), filters_of(settings))
         write_comparison(result, out, provenance=provenance)
     if not options.quiet:
         print_comparison(result)

@@ -9,6 +9,7 @@ from . import arguments
 from .arguments import WrongUsage, finite, numbers, positive
 from .inputs import check_logs, load_possible, read_logs, use_float64
 from .progress import Progress
+from .settings import READING, add_settings, settings_of
 
 if TYPE_CHECKING:
     from ..identification import FourierSeries
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 EPILOG = """A limit is either one number for all joints or comma-separated numbers, one per joint. If the first number is
 negative, use an equals sign: --lower=-2.9,-1.8
+
+A settings file (TOML) may contain --lock, --tip, --gravity, the options for the log of --compare, and further keys:
+[keys]
 
 exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted (the
 best trajectory so far is written)"""
@@ -47,9 +51,10 @@ def add(commands: Any) -> None:
     option("--picture", metavar="FILE", help="plot the trajectory and its limits to a PNG, SVG or PDF file")
     _add_limits(command.add_argument_group("trajectory and limits").add_argument)
     _add_design(command.add_argument_group("design").add_argument)
-    arguments.add_log_form(command.add_argument_group("how the log of --compare is read").add_argument)
+    arguments.add_layout(command.add_argument_group("how the log of --compare is read").add_argument)
     arguments.add_chain(option)
     arguments.add_gravity(option)
+    add_settings(command, option, READING)
     option("--quiet", action="store_true", help="hide the progress bar and the summary")
 
 
@@ -101,6 +106,7 @@ def bounds(text: str) -> list[float]:
 
 def run(options: argparse.Namespace) -> int:
     """Design the trajectory, write it and print a summary; return the exit code."""
+    options = settings_of(options)
     if options.usage > 1:
         raise WrongUsage(f"--usage is {options.usage:g}; it must not exceed 1")
     compared_logs = [options.compare] if options.compare else []
@@ -159,7 +165,7 @@ def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "Fou
     """The robot, its limits, and the kind of trajectory."""
     from ..identification.excitation import FourierSeries, motion_limits
 
-    parts = {"lock": dict(options.lock) or None, "tip": options.tip, "gravity": options.gravity}
+    parts = {"lock": options.lock or None, "tip": options.tip, "gravity": options.gravity}
     chain = load_possible(options.model, **parts)
     given = {name: getattr(options, name) for name in ("lower", "upper", *RATES)}
     family = FourierSeries(options.duration, max(3, round(options.frequency * options.duration)))

@@ -1,7 +1,7 @@
 """`jaxdyn identify`: identify a robot from a URDF and logs, and write a report, parameters and model files."""
 
 import argparse
-import pathlib
+import os
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +9,7 @@ from . import arguments
 from .arguments import WrongUsage, add_repeated
 from .inputs import check_logs, filters_of, load_possible, provenance_of, read_logs, use_float64, with_coulomb_velocity
 from .progress import Progress
-from .settings import HELP, KEYS, NAME, check_base, check_settings, settings_of, write_settings
+from .settings import KEYS, NAME, add_settings, check_applicable, check_settings, settings_of, write_settings
 
 if TYPE_CHECKING:
     from ..identification import Identification, Knowledge
@@ -22,7 +22,7 @@ Without --model and --log, a built-in 7R arm is simulated, identified and compar
 
 A settings file (TOML) may contain the options from --model to --limit, and further keys, listed below. Options on the command
 line take precedence. The results contain a file {NAME} with all settings that were used, which repeats the run.
-{HELP}
+[keys]
 
 exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted
 
@@ -55,14 +55,14 @@ def add(commands: Any) -> None:
     option("--delay", type=arguments.delays, metavar="D|D1,D2,..", help=about)
     about = "acceptable error for the verdict: rms=, rre= or moving=, with one number or one per joint; may be repeated"
     add_repeated(option, "--limit", "rms=X,..", help=about)
-    option("--settings", metavar="FILE", help="settings file (TOML) for everything else, see below")
+    add_settings(command, option, KEYS)
     option = command.add_argument_group("output").add_argument
     option("--out", metavar="DIR", default="identified", help="folder for the results (default: %(default)s)")
     option("--quiet", action="store_true", help="hide the progress bar and the summary")
 
 
 class Inputs(NamedTuple):
-    """The true robot (None if unknown), the robot, the logs to fit, those for validation, and the kind of the base."""
+    """The true robot (None if unknown), the robot, the logs to fit, those for validation, and their kind."""
 
     truth: "Chain | None"
     chain: "Chain"
@@ -70,6 +70,7 @@ class Inputs(NamedTuple):
     validation: list[Any]
     floating: bool
     on_free_joint: bool  # which is not in the model's file
+    commands: bool  # without torques
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,54 +79,39 @@ def run(options: argparse.Namespace) -> int:
     check_settings(settings)
     check_logs(settings, len(settings.log) + len(settings.validate))
     use_float64()
+    from ..identification.from_commands import identify_from_commands
     from ..io.files import check_output_folder
-    from ..report.results import FILES, print_summary, write_all
-    from ..report.verdicts import parse_limit
+    from ..report import parse_limit, print_summary, write_all
+    from ..report.results import FILES
+    from ..report.servos import write_servos
 
     limits = [parse_limit(text) for text in settings.limit]
     check_output_folder(options.out, FILES)
     with Progress(options.quiet) as progress:
         given = _read(settings)
-        if not given.floating and all(log.command is not None and not log.has_torques for log in given.logs):
-            return _from_commands(options, settings, given, progress)
         for limit in limits:
             limit.of_joints(given.chain.nv)
-        written = write_settings(settings, given.floating)
         provenance = _provenance(options, settings)
-        result, findings = _identified(settings, given, progress)
-        with progress.stage("writing results"):
-            paths = write_all(
-                result,
-                pathlib.Path(options.out),
-                source_urdf=settings.model,
-                load_options={"lock": settings.lock or None, "tip": settings.tip, "floating_base": given.on_free_joint},
-                limits=limits,
-                provenance=provenance.with_settings(_chosen(result)),
-                findings=findings,
-                settings=written,
-            )
-    if not options.quiet:
+        written = {
+            "source_urdf": settings.model,
+            "load_options": {"lock": settings.lock or None, "tip": settings.tip, "floating_base": given.on_free_joint},
+            "settings": write_settings(settings, given.floating),
+        }
+        if given.commands:
+            with progress.stage("fitting the servos"):
+                servos = identify_from_commands(given.chain, given.logs, given.validation or settings.holdout)
+            with progress.stage("writing results"):
+                logs = given.validation or given.logs
+                paths = write_servos(servos, logs, options.out, **written, provenance=provenance)
+        else:
+            result, findings = _identified(settings, given, progress)
+            with progress.stage("writing results"):
+                chosen = provenance.with_settings(_chosen(result))
+                paths = write_all(result, options.out, **written, limits=limits, provenance=chosen, findings=findings)
+    if not options.quiet and given.commands:
+        print(f"{servos}\nWritten to {os.path.abspath(options.out)}: {', '.join(paths)}")
+    elif not options.quiet:
         print_summary(result, paths, given.truth, findings=findings)
-    return arguments.OK
-
-
-def _from_commands(options: argparse.Namespace, settings: argparse.Namespace, given: Inputs, progress: Progress) -> int:
-    """Identify servos and friction from logs of commands without torques, and write their files."""
-    from ..identification import identify_from_commands
-    from ..io import update_urdf, write_mjcf
-    from ..io.files import write_whole
-
-    out = pathlib.Path(options.out)
-    with progress.stage("fitting the servos"):
-        found = identify_from_commands(given.chain, given.logs, given.validation or settings.holdout)
-    out.mkdir(parents=True, exist_ok=True)
-    table = found.table()
-    rows = [",".join(map(str, row)) for row in zip(*table.values(), strict=True)]
-    write_whole(out / "parameters.csv", "\n".join([",".join(table), *rows, ""]))
-    update_urdf(settings.model, found.chain, out / "identified.urdf", lock=settings.lock or None, tip=settings.tip)
-    write_mjcf(found.chain, out / "identified.xml")
-    if not options.quiet:
-        print(f"{found}\nWritten to {out}: parameters.csv, identified.urdf, identified.xml")
     return arguments.OK
 
 
@@ -134,12 +120,15 @@ def _read(settings: argparse.Namespace) -> Inputs:
     from ..identification.factors import check_identifiable
     from ..identification.mechanisms import has_base_motion, read_mechanism_log
     from ..identification.simulated_logs import example
+    from ..io import Log
     from ..model.chain import layout
     from ..model.joints import Free
 
     if not settings.model:
         truth, chain, logs, validation = example()
-        return Inputs(truth, with_coulomb_velocity(chain, settings.coulomb_velocity), logs, validation, False, False)
+        return Inputs(
+            truth, with_coulomb_velocity(chain, settings.coulomb_velocity), logs, validation, False, False, False
+        )
     names = ("lock", "tip", "gravity", "ignore_inertials")
     load_it = lambda **more: load_possible(settings.model, **{name: getattr(settings, name) for name in names}, **more)
     is_floating = lambda chain: any(isinstance(joint, Free) for joint in layout(chain).curved)
@@ -151,16 +140,22 @@ def _read(settings: argparse.Namespace) -> Inputs:
             warnings.simplefilter("ignore")  # about faults that were reported when the robot was loaded
             chain = load_it(floating_base=True)
     floating = is_floating(chain)
-    check_base(settings, floating)
     paths = [*settings.log, *settings.validate]
+    if settings.held and not floating:
+        raise WrongUsage("held needs a floating base, which neither the model nor the columns of the first log show")
     if floating:
+        check_applicable(settings, "floating")
         ranges = dict(enumerate(map(arguments.rows, settings.rows)))
         read = [read_mechanism_log(path, chain, settings.held, rows=ranges.get(k)) for k, path in enumerate(paths)]
     else:
         check_identifiable(chain)
         chain = with_coulomb_velocity(chain, settings.coulomb_velocity)
         read = list(read_logs(settings, paths, chain, settings.model))
-    return Inputs(None, chain, read[: len(settings.log)], read[len(settings.log) :], floating, put)
+    logs, validation = read[: len(settings.log)], read[len(settings.log) :]
+    commands = all(isinstance(log, Log) and log.command is not None and not log.has_torques for log in logs)
+    if commands:
+        check_applicable(settings, "commands")
+    return Inputs(None, chain, logs, validation, floating, put, commands)
 
 
 def _identified(
@@ -187,7 +182,7 @@ def _identified(
     joints = given.chain.joint_names
     terms = Terms(
         tuple(settings.terms),
-        tuple(term_of(f"{settings.source}: term {k + 1}", term, joints) for k, term in enumerate(settings.term)),
+        tuple(term_of(f"{settings.settings}: term {k + 1}", term, joints) for k, term in enumerate(settings.term)),
         extra=tuple(coupled_drive(a, b) for a, b in settings.coupled) or None,
         choose=tuple(settings.choose),
         dead_zone=settings.dead_zone,

@@ -47,8 +47,9 @@ def load_possible(path: str, **given: Any) -> "Chain":
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
     """Read a model from a URDF, MJCF or model.eqx file, with `add_chain` and `add_gravity`.
 
-    A --lock option is ignored for a URDF that lacks the joint, because the option may be meant for another model.
-    Friction is taken from the file, and so is gravity if the file contains it and --gravity is not given.
+    Friction is taken from the file, and so is gravity if the file contains it and --gravity is not given. A model that need
+    not be physical is read as it is, and a --lock option is ignored for a URDF that lacks the joint, because the option may
+    be meant for another model. Otherwise, inconsistent inertias are replaced, and unknown joints are errors.
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io.files import read_bytes
@@ -56,16 +57,14 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
 
     if path.endswith(".eqx"):
         model = load_torque_model(path)
-        model = dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
-    elif format_of(text := read_bytes(path)) is URDF:
-        there = {name: value for name, value in options.lock if f'"{name}"'.encode() in text}
-        given = {"lock": there or None, "tip": options.tip, "gravity": options.gravity}
-        model = TorqueModel(
-            load(path, allow_nonphysical=True, **given) if allow_nonphysical else load_possible(path, **given)
-        )
-    else:
-        model = TorqueModel(load(path, gravity=options.gravity, allow_nonphysical=allow_nonphysical))
-    return model
+        return dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
+    given = {"gravity": options.gravity, "ignore_inertials": getattr(options, "ignore_inertials", False)}
+    if format_of(text := read_bytes(path)) is URDF:
+        known = lambda name: not allow_nonphysical or f'"{name}"'.encode() in text
+        given |= {"lock": {k: x for k, x in dict(options.lock).items() if known(k)} or None, "tip": options.tip}
+    return TorqueModel(
+        load(path, allow_nonphysical=True, **given) if allow_nonphysical else load_possible(path, **given)
+    )
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:
@@ -85,7 +84,7 @@ def files_of(log: str) -> list[str]:
 
 
 def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain", model: str) -> Iterator["Log"]:
-    """Read logs one by one, with the options of `arguments.add_log_form`.
+    """Read logs one by one, with the settings `settings.READING`.
 
     Numbered columns may also contain the joints that --lock fixes in the file `model`; these are left out.
     """
@@ -126,7 +125,7 @@ def _unlocked(options: argparse.Namespace, model: str) -> "Chain":
 
 
 def filters_of(options: argparse.Namespace, delay: float | list[float] | None = None) -> "Filters":
-    """The filters that the options of `arguments.add_filters` specify."""
+    """The filters that the settings `settings.FILTERING` specify."""
     from ..identification import Filters
 
     return Filters(options.cutoff, options.torque_cutoff or options.cutoff, options.stride, delay)

@@ -1,13 +1,13 @@
 """`jaxdyn payload`: identify a payload from runs with and without it, or calibrate drive gains with a known payload."""
 
 import argparse
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import WrongUsage
-from .inputs import check_logs, filters_of, provenance_of, read_logs, use_float64, with_gravity
+from .inputs import check_logs, filters_of, provenance_of, read_logs, read_model, use_float64
 from .progress import Progress
+from .settings import FILTERING, READING, add_settings, settings_of
 
 if TYPE_CHECKING:
     from ..identification import TorqueModel
@@ -19,7 +19,10 @@ EPILOG = f"""{arguments.LOGS_EPILOG}
 If both --unloaded and --loaded runs are given, the payload is identified in a single fit to all runs. If only --loaded runs are
 given, it is identified relative to the model, best the model.eqx that `jaxdyn identify` wrote, with all of its friction. --mass
 calibrates the drive gains with a payload of known mass. To identify another payload with these gains, pass the file written by
---out to --calibrated."""
+--out to --calibrated.
+
+A settings file (TOML) may contain the options from --rows to --gravity and --delay, and further keys:
+[keys]"""
 
 
 def add(commands: Any) -> None:
@@ -38,10 +41,9 @@ def add(commands: Any) -> None:
     option("--model", metavar="MODEL", required=True, help=about)
     arguments.add_repeated(option, "--unloaded", "LOG", help="log without the payload; may be repeated")
     arguments.add_repeated(option, "--loaded", "LOG", help="log with the payload; may be repeated")
-    arguments.add_log_form(option, "in the order of the logs, with unloaded logs first")
+    arguments.add_layout(option, "in the order of the logs, with unloaded logs first")
     arguments.add_chain(option)
     arguments.add_gravity(option)
-    option("--ignore-inertials", action="store_true", help="load only the kinematics of the URDF")
     option = command.add_argument_group("payload").add_argument
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
     option(
@@ -55,13 +57,13 @@ def add(commands: Any) -> None:
     option("--calibrated", metavar="FILE", help="file with calibrated gains, as written with --mass")
     option = command.add_argument_group("data").add_argument
     about = "delays of the logged torques [s], to remove from all logs"
-    option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
+    option("--delay", type=arguments.delays, metavar="D|D1,D2,..", help=about)
     option(
         "--own-friction",
         action="store_true",
         help="fit the coefficients of friction separately for each run, for example if the temperature changed",
     )
-    arguments.add_filters(option)
+    add_settings(command, option, (*READING, "ignore_inertials", "delay", *FILTERING))
     option = command.add_argument_group("output").add_argument
     option("--out", metavar="FILE", help="write the payload, or with --mass the gains, to this JSON file")
     option("--report", metavar="FILE", help="write the payload as an HTML page to this file")
@@ -70,6 +72,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Identify the payload or calibrate the gains, write the file and print a summary; return the exit code."""
+    options = settings_of(options)
     _check(options)
     use_float64()
     from ..errors import OutputError
@@ -80,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     for path in outputs:
         check_output_file(path)
     known = read_gains(options.calibrated) if options.calibrated else None
-    arm = _arm(options)
+    arm = read_model(options, options.model, allow_nonphysical=False)
     with Progress(options.quiet) as progress:
         with progress.stage("reading logs"):
             logs = list(read_logs(options, [*options.unloaded, *options.loaded], arm.chain, options.model))
@@ -96,30 +99,18 @@ def run(options: argparse.Namespace) -> int:
     return arguments.OK
 
 
-def _arm(options: argparse.Namespace) -> "TorqueModel":
-    """The arm: the complete model of a model.eqx, or a model with the friction of another file."""
-    from ..identification import TorqueModel, load_torque_model
-    from ..io import load
-
-    if options.model.endswith(".eqx"):
-        model = load_torque_model(options.model)
-        return dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
-    parts = {"lock": dict(options.lock), "tip": options.tip, "ignore_inertials": options.ignore_inertials}
-    return TorqueModel(load(options.model, gravity=options.gravity, **parts))
-
-
 def _check(options: argparse.Namespace) -> None:
     """Raise an error if options conflict."""
     if not options.loaded:
         raise WrongUsage("--loaded is missing; pass at least one log with the payload")
     if options.ignore_inertials and not options.unloaded:
         raise WrongUsage(
-            "without an --unloaded log, the payload is identified relative to the model's inertials: omit --ignore-inertials"
+            "without an --unloaded log, the payload is identified relative to the model's inertials: omit ignore_inertials"
         )
     if options.model.endswith(".eqx") and (options.lock or options.tip):
         raise WrongUsage("--lock and --tip apply only to URDF: the joints and the tip of a model.eqx are fixed")
     if options.ignore_inertials and options.model.endswith(".eqx"):
-        raise WrongUsage("--ignore-inertials applies only to URDF and MJCF: a model.eqx has identified inertias")
+        raise WrongUsage("ignore_inertials applies only to URDF and MJCF: a model.eqx has identified inertias")
     if options.mass is not None and not options.unloaded:
         raise WrongUsage("--mass calibrates gains, which also requires an --unloaded log")
     if options.com is not None and options.mass is None:
@@ -150,6 +141,7 @@ def _fitted(
         return gains_json(gains), gains_lines(gains, arm.chain.joint_names)
     payload = identify_payload(arm, loaded, unloaded=unloaded, gains=known, **setting)
     if options.report:
+        used = {name: getattr(options, name) for name in (*options.keys, "frame", "own_friction", "calibrated")}
         files = [("model", options.model), *(("log", path) for path in (*options.unloaded, *options.loaded))]
-        write_payload_report(payload, arm.chain, options.report, provenance=provenance_of(options, files, {}))
+        write_payload_report(payload, arm.chain, options.report, provenance=provenance_of(options, files, used))
     return payload_json(payload), payload_lines(payload)

@@ -1,4 +1,4 @@
-"""Settings of `jaxdyn identify`: its options, and the keys of a settings file (TOML) for everything else."""
+"""Settings of commands that read logs: their options, and the keys of a settings file (TOML) for everything else."""
 
 import argparse
 import difflib
@@ -7,7 +7,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._version import __version__
@@ -20,12 +20,17 @@ PATHS = {"model", "log", "validate", "columns"}
 
 
 class Key(NamedTuple):
-    """A setting: what its value must be (of `KINDS`), what it is for, its default, and whether it needs a fixed base."""
+    """A setting: what its value must be (of `KINDS`), what it is for, its default, and to what else it applies.
+
+    All keys apply to robots with a fixed base and logged torques; those of `floating` also to robots with a floating base,
+    and those of `commands` also to logs of commands without torques.
+    """
 
     kind: str
     about: str
     default: Any = None
-    fixed_base: bool = False
+    floating: bool = True
+    commands: bool = False
 
 
 def _finite(x: Any) -> bool:
@@ -67,38 +72,52 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 KEYS: dict[str, Key] = {
-    "model": Key("a text", "the robot (URDF or MJCF)"),
-    "log": Key("a list of texts", "logs to fit", []),
-    "validate": Key("a list of texts", "logs for validation", []),
-    "lock": Key("a table of numbers", "joints that are fixed at a value [rad or m]", {}),
-    "tip": Key("a text", "link at which the serial chain ends; default: the whole tree", fixed_base=True),
-    "gravity": Key("a list of three numbers", "gravity in world axes [m/s^2]; default: the model's"),
+    "model": Key("a text", "the robot (URDF or MJCF)", commands=True),
+    "log": Key("a list of texts", "logs to fit", [], commands=True),
+    "validate": Key("a list of texts", "logs for validation", [], commands=True),
+    "lock": Key("a table of numbers", "joints that are fixed at a value [rad or m]", {}, commands=True),
+    "tip": Key("a text", "link at which the serial chain ends; default: the whole tree", floating=False, commands=True),
+    "gravity": Key("a list of three numbers", "gravity in world axes [m/s^2]; default: the model's", commands=True),
     "ignore_inertials": Key("true or false", "use only the kinematics of the model", False),
-    "floating_base": Key("true or false", "the base moves; default: if the model or the first log says so"),
+    "floating_base": Key(
+        "true or false", "the base moves; default: if the model or the first log says so", commands=True
+    ),
     "held": Key("a table with the values 'pose' and 'point'", "frames that unmeasured forces hold in place", {}),
-    "rows": Key("a list of ranges, such as ['500:37500', ':']", "rows to read, in the order of the logs", []),
-    "columns": Key("a list of texts", "column maps: one, or one per log ('-': none)", [], True),
-    "topic": Key("a text", "topic of the joint states in bags; default: detected", None, True),
-    "gains": Key("a list of numbers", "torque per motor current of each joint [N m/A]", None, True),
-    "on_bad_rows": Key("'raise' or 'drop'", "what to do with implausible rows", "raise", True),
-    "units_checked": Key("true or false", "positions are radians even if they look like degrees", False, True),
-    "terms": Key("a list of texts", "drive terms to identify", list(DRIVES), True),
+    "rows": Key(
+        "a list of ranges, such as ['500:37500', ':']", "rows to read, in the order of the logs", [], commands=True
+    ),
+    "columns": Key(
+        "a list of texts", "column maps: one, or one per log ('-': none)", [], floating=False, commands=True
+    ),
+    "topic": Key("a text", "topic of the joint states in bags; default: detected", floating=False, commands=True),
+    "gains": Key("a list of numbers", "torque per motor current of each joint [N m/A]", floating=False),
+    "on_bad_rows": Key("'raise' or 'drop'", "what to do with implausible rows", "raise", floating=False, commands=True),
+    "units_checked": Key(
+        "true or false", "positions are radians even if they look like degrees", False, floating=False, commands=True
+    ),
+    "terms": Key("a list of texts", "drive terms to identify", list(DRIVES), floating=False),
     "choose": Key(
         "a list of texts",
         "what is selected by cross-validation; []: only the drive terms",
         ["filter", "friction", "springs", "delays"],
-        True,
+        floating=False,
     ),
-    "coupled": Key("a list of pairs of joint numbers", "drives coupled as in a wrist", [], True),
-    "coulomb_velocity": Key("a positive number", "width of the sign function of Coulomb friction [rad/s]", None, True),
+    "coupled": Key("a list of pairs of joint numbers", "drives coupled as in a wrist", [], floating=False),
+    "coulomb_velocity": Key(
+        "a positive number", "width of the sign function of Coulomb friction [rad/s]", floating=False, commands=True
+    ),
     "cutoff": Key("a positive number", "low-pass cutoff of positions and torques [Hz]; default: chosen"),
     "torque_cutoff": Key("a positive number", "low-pass cutoff of torques [Hz]; default: that of positions"),
     "stride": Key("an integer", "every how many filtered samples one is used; default: chosen"),
     "delay": Key(
-        "a number or a list of numbers", "delay of the torques, for each joint [s]; default: estimated", None, True
+        "a number or a list of numbers", "delay of the torques, for each joint [s]; default: estimated", floating=False
     ),
-    "dead_zone": Key("a number that is not negative", "speed below which samples are not fitted [rad/s]", 0.0, True),
-    "holdout": Key("a number between 0 and 1", "share of the logs held out without validation logs", 0.3),
+    "dead_zone": Key(
+        "a number that is not negative", "speed below which samples are not fitted [rad/s]", 0.0, floating=False
+    ),
+    "holdout": Key(
+        "a number between 0 and 1", "share of the logs held out without validation logs", 0.3, commands=True
+    ),
     "links": Key("a list of texts", "links to identify; default: all"),
     "joints": Key("a list of texts", "joints whose drives are identified; default: all"),
     "known": Key("a number that is not negative", "relative deviation of what links and joints exclude", 0.0),
@@ -110,37 +129,31 @@ KEYS: dict[str, Key] = {
     ),
     "prior_weight": Key("a positive number", "weight of the model's inertias relative to the logs", 1.0),
     "limit": Key("a list of texts", "acceptable errors, such as 'rms=0.5' and 'moving=10,5,5'", []),
-    "term": Key("one [[term]] table per term", "further terms of single joints", [], True),
+    "term": Key("one [[term]] table per term", "further terms of single joints", [], floating=False),
 }
+READING = ("lock", "tip", "gravity", "rows", "columns", "topic", "gains", "on_bad_rows", "units_checked")
+FILTERING = ("cutoff", "torque_cutoff", "stride")
 
-OPTIONS = {
-    "model",
-    "log",
-    "validate",
-    "lock",
-    "tip",
-    "gravity",
-    "rows",
-    "columns",
-    "topic",
-    "gains",
-    "mass",
-    "delay",
-    "limit",
-}
-HELP = "\n".join(f"  {name:17} {key.about}" for name, key in KEYS.items() if name not in OPTIONS)
+
+def add_settings(command: argparse.ArgumentParser, option: Callable[..., Any], names: Iterable[str]) -> None:
+    """Add the option for a settings file with these keys; in the epilog, [keys] becomes a list of those without an option."""
+    option("--settings", metavar="FILE", help="settings file (TOML) for everything else, see below")
+    options = {action.dest for action in command._actions}
+    lines = [f"  {name:17} {KEYS[name].about}" for name in names if name not in options]
+    command.epilog = (command.epilog or "").replace("[keys]", "\n".join(lines))
+    command.set_defaults(keys=tuple(names))
 
 
 def settings_of(options: argparse.Namespace) -> argparse.Namespace:
-    """All settings by name: those of the command line, otherwise those of the file of --settings, otherwise defaults."""
-    values = {name: key.default for name, key in KEYS.items()}
-    values |= {} if options.settings is None else read_settings(options.settings)
-    values |= {name: value for name, value in vars(options).items() if name in KEYS and value not in (None, [])}
-    return argparse.Namespace(**values | {"lock": dict(values["lock"]), "source": options.settings})
+    """The options, with all keys of the command: from the command line, else the file of --settings, else defaults."""
+    values = {name: KEYS[name].default for name in options.keys}
+    values |= {} if options.settings is None else read_settings(options.settings, options.keys)
+    values |= {name: value for name, value in vars(options).items() if name in options.keys and value not in (None, [])}
+    return argparse.Namespace(**{**vars(options), **values, "lock": dict(values["lock"])})
 
 
-def read_settings(path: str) -> dict[str, Any]:
-    """Read a settings file; paths in it are relative to its folder.
+def read_settings(path: str, names: Sequence[str]) -> dict[str, Any]:
+    """Read a settings file that may contain these keys; paths in it are relative to its folder.
 
     Raises:
         JaxdynError: the file cannot be read or is not TOML, a key is unknown, or a value is of another kind.
@@ -153,10 +166,10 @@ def read_settings(path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise JaxdynError(f"the settings are not TOML: {error}", place=path) from None
     for name, value in found.items():
-        if name not in KEYS:
-            near = difflib.get_close_matches(name.replace("-", "_").lower(), KEYS, 3, 0.5)
+        if name not in names:
+            near = difflib.get_close_matches(name.replace("-", "_").lower(), names, 3, 0.5)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
-            raise JaxdynError(f"unknown key {name!r}", f"{hint}The keys are {', '.join(KEYS)}", place=path)
+            raise JaxdynError(f"unknown key {name!r}", f"{hint}The keys are {', '.join(names)}", place=path)
         if not KINDS[KEYS[name].kind](value):
             raise JaxdynError(f"{name} is {value!r}", f"it must be {KEYS[name].kind}: {KEYS[name].about}", place=path)
         if "number" in KEYS[name].kind and "joint numbers" not in KEYS[name].kind:
@@ -190,12 +203,11 @@ def check_settings(settings: argparse.Namespace) -> None:
         raise WrongUsage("--mass applies only to a consistent estimate: omit it, or the key consistent = false")
 
 
-def check_base(settings: argparse.Namespace, floating: bool) -> None:
-    """Raise an error if settings do not apply to a robot with a floating base, or with a fixed one."""
-    if not floating and settings.held:
-        raise WrongUsage("held needs a floating base, which neither the model nor the columns of the first log show")
-    if floating and (found := _given(settings, [name for name, key in KEYS.items() if key.fixed_base])):
-        raise WrongUsage(f"{', '.join(found)} cannot be used for a robot with a floating base")
+def check_applicable(settings: argparse.Namespace, kind: str) -> None:
+    """Raise an error if settings do not apply to a robot with a floating base, or to logs of commands without torques."""
+    if found := _given(settings, [name for name, key in KEYS.items() if not getattr(key, kind)]):
+        what = {"floating": "a robot with a floating base", "commands": "logs of commands without torques"}[kind]
+        raise WrongUsage(f"{', '.join(found)} cannot be used for {what}")
 
 
 def _given(settings: argparse.Namespace, names: Iterable[str]) -> list[str]:

@@ -222,6 +222,7 @@ class Payload(Summary):
         notes: remarks for the user.
         calibrated: True if gains from `calibrate_gains` were used. Otherwise the torque scale is assumed to be exact,
             and its error is not included in the standard deviations; a scale error of 1 % shifts the mass by 1 %.
+        degrees: degrees of freedom of the covariance, for Student's t.
     """
 
     frame: str
@@ -235,6 +236,7 @@ class Payload(Summary):
     held_out: Float[np.ndarray, " n"] | None
     notes: tuple[str, ...]
     calibrated: bool = False
+    degrees: float = np.inf
 
     def __repr__(self) -> str:
         centre = (f"{x:.4g} +- {d:.2g}" for x, d in zip(self.com, self.com_deviations, strict=True))
@@ -390,6 +392,7 @@ def identify_payload(
         held_out=held_out,
         notes=tuple(notes),
         calibrated=gains is not None,
+        degrees=found.estimate.degrees,
     )
 
 

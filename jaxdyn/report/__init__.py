@@ -12,6 +12,7 @@ from .provenance import (
     collect_provenance as collect_provenance,
 )
 from .results import print_summary as print_summary, write_all as write_all
+from .servos import write_servos as write_servos
 from .verdicts import (
     ErrorLimit as ErrorLimit,
     UseVerdict as UseVerdict,

@@ -11,23 +11,12 @@ from ..errors import OutputError
 from ..identification.prediction import Fit
 from ..identification.validation import ModelComparison
 from ..io.files import write_whole
-from .markup import (
-    Column,
-    columns_table,
-    element,
-    escaped,
-    faint,
-    names_column,
-    notes_section,
-    page,
-    page_head,
-    rounded,
-    section,
-)
+from .markup import faint, rounded, section
+from .page import simple_page
 from .pictures import plot, time_view
-from .provenance import Provenance, provenance_section
-from .quality import position_units, torque_units
-from .sections import ErrorRow, errors_of, errors_table
+from .provenance import Provenance
+from .quality import torque_units
+from .sections import ErrorRow, errors_table, positions_table
 
 BETTER = 1.05  # errors of a joint within 5 % count as equal
 _POINTS = 80_000  # maximum total number of points in all curves
@@ -113,41 +102,32 @@ def write_comparison(
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.
     """
-    write_whole(path, comparison_html(comparison, date, provenance), OutputError)
-
-
-def comparison_html(
-    comparison: ModelComparison, date: datetime.datetime | None = None, provenance: Provenance | None = None
-) -> str:
-    """The HTML that `write_comparison` writes."""
-    title = f"{comparison.names[0]} and {comparison.names[1]}"
-    first, second = comparison.chains
+    (first, second), names = comparison.chains, comparison.names
     notes = [f"{run.source}: {note}" for run in comparison.runs for note in run.notes]
     if first.joint_names != second.joint_names:
         notes.insert(0, f"joints are matched by their order; the joints of b are {', '.join(second.joint_names)}")
     pulls = [np.asarray(chain.gravity, float) for chain in comparison.chains]
     if not np.allclose(pulls[0], pulls[1]):
         words = [", ".join(f"{x:.4g}" for x in pull) for pull in pulls]
-        notes.insert(
-            0,
-            f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; for a URDF, it can be specified "
-            "by --gravity",
-        )
-    facts = [("a", comparison.names[0]), ("b", comparison.names[1])]
+        about = "each in its base frame; for a URDF, it can be specified by --gravity"
+        notes.insert(0, f"gravity is ({words[1]}) in b and ({words[0]}) in a, {about}")
+    facts = [("a", names[0]), ("b", names[1])]
     for run in comparison.runs:
         s = run.samples
         low = f"low-pass {s.position_cutoff:.3g} Hz on positions, {s.torque_cutoff:.3g} Hz on torques"
         facts.append(("Log", f"{run.source} ({len(s)} samples at {s.rate:.4g} Hz; {low})"))
-    sections = (
-        page_head("Two models on a log", title, facts, date),
-        element("p", escaped(comparison_verdict(comparison)), "verdict stamp"),
+    text = simple_page(
+        ("Two models on a log", f"{names[0]} and {names[1]}"),
+        facts,
+        comparison_verdict(comparison),
         _torques(comparison),
         _errors(comparison),
         _positions(comparison),
-        notes_section(notes),
-        provenance_section(provenance),
+        notes=notes,
+        date=date,
+        provenance=provenance,
     )
-    return page(title, sections)
+    write_whole(path, text, OutputError)
 
 
 def _errors(comparison: ModelComparison) -> str:
@@ -168,25 +148,8 @@ def _positions(comparison: ModelComparison) -> str:
     pairs = [r.simulations for r in comparison.runs if r.simulations is not None]
     if not pairs:
         return ""
-    chain, (first, second) = comparison.chains[0], zip(*pairs, strict=True)
-    return section(
-        "Positions re-simulated",
-        "positions",
-        faint(
-            f"RMS of measured minus simulated positions. Each model is driven only by the measured torques, in windows of "
-            f"{first[0].seconds:.2g} s that start from the measured state. Coasting is the prediction without a "
-            "model: constant velocity from the start of the window."
-        ),
-        columns_table(
-            [
-                names_column("joint", chain.joint_names),
-                Column("unit", position_units(chain), "text"),
-                Column("a", errors_of(lambda r: r.rms, first)),
-                Column("b", errors_of(lambda r: r.rms, second)),
-                Column("coasting", errors_of(lambda r: r.coasting_rms, first), "edge"),
-            ]
-        ),
-    )
+    columns = {"a": [a for a, _ in pairs], "b": [b for _, b in pairs]}
+    return section("Positions re-simulated", "positions", *positions_table(comparison.chains[0], columns))
 
 
 def _torques(comparison: ModelComparison) -> str:

@@ -5,11 +5,12 @@ The model files are loaded from disk as a user would load them, and their predic
 
 import csv
 import dataclasses
+import functools
 import io
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..errors import JaxdynError, ModelWarning, OutputError
 from ..identification.friction_terms import is_of_chain
-from ..identification.prediction import Fit, fit_quality
+from ..identification.prediction import Fit
 from ..identification.result import Evaluation, Identification, ParameterRow, parameter_rows
 from ..identification.torque_model import TorqueModel, load_torque_model
 from ..io.files import write_whole
@@ -26,22 +27,6 @@ from .quality import pooled, torque_units
 
 ERROR_COLUMNS = ("run", "fitted", "joint", "unit", "samples", "torque_rms", "rms", "rre_percent", "rre_moving_percent")
 RAW = ("raw_rms", "raw_rre_percent", "raw_rre_moving_percent")
-
-
-def errors_csv(result: Identification) -> str:
-    """The text that `write_errors` writes."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*ERROR_COLUMNS, *RAW))
-    units = torque_units(result.chain)
-    for run, fitted in (*((e, "no") for e in result.validation), *((e, "yes") for e in result.fitted)):
-        size, fit, raw = np.sqrt((run.samples.tau**2).mean(0)), run.fit, run.raw
-        for j, joint in enumerate(result.rows):
-            numbers = (size[j], *(x[j] for f in (fit, raw) if f for x in (f.rms, f.relative, f.relative_moving)))
-            numbers += (np.nan,) * (len(RAW) if raw is None else 0)
-            cells = ("" if np.isnan(x) else repr(float(x)) for x in numbers)
-            writer.writerow([run.title, fitted, joint, units[j], fit.samples, *cells])
-    return text.getvalue()
 
 
 def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
@@ -60,23 +45,20 @@ def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.
     """
-    write_whole(path, errors_csv(result), OutputError)
+    units, rows = torque_units(result.chain), list[Sequence[Any]]([(*ERROR_COLUMNS, *RAW)])
+    for run, fitted in (*((e, "no") for e in result.validation), *((e, "yes") for e in result.fitted)):
+        size, fit, raw = np.sqrt((run.samples.tau**2).mean(0)), run.fit, run.raw
+        for j, joint in enumerate(result.rows):
+            numbers = (size[j], *(x[j] for f in (fit, raw) if f for x in (f.rms, f.relative, f.relative_moving)))
+            numbers += (np.nan,) * (len(RAW) if raw is None else 0)
+            cells = ("" if np.isnan(x) else repr(float(x)) for x in numbers)
+            rows.append((run.title, fitted, joint, units[j], fit.samples, *cells))
+    _write_csv(path, rows)
 
 
 # -- parameters
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(ParameterRow))
-
-
-def parameters_csv(result: Identification) -> str:
-    """The text that `write_parameters` writes."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for rows in parameter_rows(result):
-        writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
-    writer.writerows([_cell(row.get(name)) for name in COLUMNS] for row in friction_rows(result))
-    return text.getvalue()
 
 
 def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
@@ -106,7 +88,17 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.
     """
-    write_whole(path, parameters_csv(result), OutputError)
+    cells = lambda of: [
+        "" if (x := of(name)) is None else x if isinstance(x, str) else repr(float(x)) for name in COLUMNS
+    ]
+    rows = [cells(functools.partial(getattr, row)) for part in parameter_rows(result) for row in part]
+    _write_csv(path, [COLUMNS, *rows, *(cells(row.get) for row in friction_rows(result))])
+
+
+def _write_csv(path: str | os.PathLike[str], rows: Iterable[Sequence[Any]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_whole(path, text.getvalue(), OutputError)
 
 
 def friction_rows(result: Identification) -> Iterator[dict[str, Any]]:
@@ -129,12 +121,6 @@ def friction_rows(result: Identification) -> Iterator[dict[str, Any]]:
             "identifiable": "yes",
             "model_value": value,
         }
-
-
-def _cell(value: str | float | None) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else repr(float(value))
 
 
 # -- predictions
@@ -161,26 +147,6 @@ class FilePrediction:
     def whole(self) -> bool:
         """True if the file contains the whole fitted model."""
         return self.name == MODEL_FILES[0]
-
-
-def as_written(result: Identification, model: TorqueModel) -> Identification:
-    """The identification, with all runs predicted by the model that was read back from a file.
-
-    If the written model was also fitted to the held-out runs (`validation_refit`), these runs keep the predictions of the
-    fit that excluded them.
-    """
-
-    def again(e: Evaluation) -> Evaluation:
-        prediction = e.predicted_by(model)
-        logged = e.logged
-        if logged is not None:  # if jaxdyn did not filter the logged torque, the same prediction applies to it
-            sharp = prediction if logged[1] is e.prediction else e.predicted_by(model, filtered=False)
-            logged = (logged[0], sharp)
-        fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
-        return dataclasses.replace(e, prediction=prediction, fit=fit, logged=logged)
-
-    validation = result.validation if result.validation_refit else tuple(map(again, result.validation))
-    return dataclasses.replace(result, fitted=tuple(map(again, result.fitted)), validation=validation)
 
 
 def predictions_of(

@@ -173,3 +173,15 @@ def with_deviation(value: float, deviation: float) -> tuple[str, str]:
         digits = 1 + max(1, decimals + math.floor(math.log10(max(abs(value), deviation))))
         return number(value, min(digits, 17)), number(deviation, 2)
     return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", MINUS), f"{deviation:.{decimals}f}"
+
+
+def value_columns(values: Sequence[float], deviations: Sequence[float], factor: float) -> list[Column]:
+    """Columns of values, their standard deviations, and 95 % intervals of `factor` deviations to either side."""
+    rows = list(zip(values, deviations, strict=True))
+    both = [with_deviation(v, d) for v, d in rows]
+    ends = [" to ".join(with_deviation(v + sign * factor * d, d)[0] for sign in (-1, 1)) for v, d in rows]
+    return [
+        Column("value", [value for value, _ in both]),
+        Column("± s.d.", [f"± {deviation}" for _, deviation in both]),
+        Column("95 % interval", ends),
+    ]

@@ -8,7 +8,7 @@ from ..errors import OutputError
 from ..identification.diagnostics import Finding
 from ..identification.result import Evaluation, Identification
 from ..io.files import write_whole
-from .markup import element, notes_section, page, page_head
+from .markup import element, escaped, items, notes_section, page, page_head, section
 from .provenance import Provenance, provenance_section
 from .sections import (
     details_section,
@@ -116,3 +116,33 @@ def _facts(result: Identification) -> list[tuple[str, str]]:
         listed = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
         facts.append(("delays", f"torque delays removed, by joint: {listed} ms"))
     return facts
+
+
+def simple_page(
+    title: tuple[str, str],
+    facts: Sequence[tuple[str, str]],
+    headline: str,
+    *sections: str,
+    wrong: Sequence[str] | None = None,
+    level: str = "",
+    notes: Sequence[str] = (),
+    date: datetime.datetime | None = None,
+    provenance: Provenance | None = None,
+) -> str:
+    """A page of a kicker and a title, facts, a headline, what is wrong, sections, notes and provenance.
+
+    Args:
+        sections: HTML; the first part stands between the headline and what is wrong.
+        wrong: faults in plain text; None for a page that does not judge.
+    """
+    faults = items(wrong) if wrong else element("p", "No fault was found.")
+    parts = (
+        page_head(*title, facts, date),
+        element("p", element("b", escaped(headline)), f"stamp {level}".strip()),
+        sections[0],
+        "" if wrong is None else section("What is wrong", "problems", faults),
+        *sections[1:],
+        notes_section(notes),
+        provenance_section(provenance),
+    )
+    return page(title[1], parts)

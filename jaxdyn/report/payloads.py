@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 from ..errors import IdentificationError, OutputError
 from ..identification.columns import INERTIAL_NAMES
@@ -19,20 +20,17 @@ from .markup import (
     Column,
     columns_table,
     element,
-    escaped,
     faint,
-    items,
     names_column,
-    notes_section,
     number,
-    page,
-    page_head,
     rounded,
     section,
     tile,
+    value_columns,
     with_deviation,
 )
-from .provenance import Provenance, provenance_section
+from .page import simple_page
+from .provenance import Provenance
 from .quality import torque_units
 
 
@@ -54,6 +52,7 @@ def payload_json(payload: Payload) -> str:
         "names": list(INERTIAL_NAMES),
         "parameters": payload.parameters.tolist(),
         "standard_deviations": payload.standard_deviations.tolist(),
+        "degrees": payload.degrees,
         "covariance": payload.covariance.tolist(),
         "determined": payload.determined.tolist(),
         "nearest_consistent": payload.body.tolist(),
@@ -184,13 +183,6 @@ def write_payload_report(
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.
     """
-    write_whole(path, payload_html(payload, chain, date, provenance), OutputError)
-
-
-def payload_html(
-    payload: Payload, chain: Chain, date: datetime.datetime | None = None, provenance: Provenance | None = None
-) -> str:
-    """The HTML that `write_payload_report` writes."""
     mass, deviation = with_deviation(payload.mass, float(payload.standard_deviations[0]))
     tiles = tile(f"{mass} kg", f"mass, ± {deviation} kg", "one standard deviation")
     for axis, *centre in zip("xyz", payload.com.tolist(), payload.com_deviations.tolist(), strict=True):
@@ -200,13 +192,11 @@ def payload_html(
     wrong = [f"The runs do not determine {', '.join(unknown)}."] if unknown else []
     wrong += [] if payload.consistent else ["The estimate is not physically consistent: use the consistent body."]
     values, deviations = payload.parameters.tolist(), payload.standard_deviations.tolist()
-    both = [with_deviation(v, d) for v, d in zip(values, deviations, strict=True)]
     units = ["kg", *["kg m"] * 3, *["kg m²"] * 6]
-    ends = [f"{number(v - 1.96 * d)} to {number(v + 1.96 * d)}" for v, d in zip(values, deviations, strict=True)]
     parameters = [
         names_column("parameter", INERTIAL_NAMES),
-        *(Column("value", [v for v, _ in both]), Column("± s.d.", [f"± {d}" for _, d in both])),
-        *(Column("95 % interval", ends), Column("unit", units, "text")),
+        *value_columns(values, deviations, float(stats.t.ppf(0.975, payload.degrees))),
+        Column("unit", units, "text"),
         Column("consistent body", [*map(number, payload.body.tolist())], "edge"),
     ]
     held = np.full(chain.nv, np.nan) if payload.held_out is None else payload.held_out
@@ -216,17 +206,18 @@ def payload_html(
         Column("noise", [*map(rounded, payload.noise.tolist())]),
         Column("held-out error, RMS", [*map(rounded, held.tolist())]),
     ]
-    headline = f"The payload at {payload.frame} has a mass of {mass} ± {deviation} kg{payload.scale_caveat}."
-    fault = items(wrong) if wrong else element("p", "No fault was found.")
     about = "Mass, first moments m c, and inertia about the frame's origin, in the axes of the frame."
-    sections = (
-        page_head("Payload report", f"Payload at {payload.frame}", [], date),
-        element("p", element("b", escaped(headline)), f"stamp {'fair' if wrong or not payload.calibrated else 'good'}"),
+    text = simple_page(
+        ("Payload report", f"Payload at {payload.frame}"),
+        [],
+        f"The payload at {payload.frame} has a mass of {mass} ± {deviation} kg{payload.scale_caveat}.",
         element("div", tiles, "tiles"),
-        section("What is wrong", "problems", fault),
         section("Torques and errors", "errors", columns_table(joints)),
         section("Parameters", "parameters", faint(about), columns_table(parameters)),
-        notes_section(payload.notes),
-        provenance_section(provenance),
+        wrong=wrong,
+        level="fair" if wrong or not payload.calibrated else "good",
+        notes=payload.notes,
+        date=date,
+        provenance=provenance,
     )
-    return page(f"Payload at {payload.frame}", sections)
+    write_whole(path, text, OutputError)

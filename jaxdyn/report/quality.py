@@ -108,41 +108,38 @@ def torque_shares(result: Identification) -> tuple[Float[np.ndarray, " b"], Floa
 # -- torques
 
 
-class TorqueAccuracy(NamedTuple):
-    """Errors of predicted torques while a joint moves; NaN for joints that are not tested (`moved_enough`).
+def torque_figures(result: Identification) -> dict[str, np.ndarray]:
+    """Errors of predicted torques while a joint moves, on the held-out runs, or on the fitted runs if none were held out.
 
     A joint moves if |qd| exceeds 0.02 rad/s or m/s, or 1 % of its speed limit if that is less. Relative errors refer to the
     RMS of the measured torque, but at least to one twentieth of the largest torque among joints of the same unit.
 
-    Attributes:
-        error: (n,) RMS error [N m or N].
-        fitted: (n,) RMS error on the fitted runs [N m or N].
-        relative: (n,) relative error after subtraction of the noise power (`noise_share`).
+    Returns:
+        torque: (n,) relative error after subtraction of the noise power (`noise_share`).
         slow: (n,) relative error in the worst tenth of the samples at which the joint moves, sorted by speed, after
             subtraction of the same noise power. Errors of stiction, for example, hardly show in an average over the motion.
         speeds: (2, n) lowest and highest speed of this tenth [rad/s or m/s].
-        untested: (n,) True for joints with measured torque that hardly move (`moved_enough`).
+        unseen: (n,) error relative to that on the fitted runs.
+        still: (n,) error at rest relative to that in motion; zero for joints that hardly rest.
+        untested: (n,) 1 for joints with measured torque that hardly move (`moved_enough`), whose other figures are NaN.
     """
-
-    error: Float[np.ndarray, " n"]
-    fitted: Float[np.ndarray, " n"]
-    relative: Float[np.ndarray, " n"]
-    slow: Float[np.ndarray, " n"]
-    speeds: Float[np.ndarray, "2 n"]
-    untested: Bool[np.ndarray, " n"]
-
-
-def torque_accuracy(result: Identification) -> TorqueAccuracy:
-    """Errors on the held-out runs, or on the fitted runs if none were held out."""
     held, chain = result.validation or result.fitted, result.chain
-    tested, noise = moved_enough(chain, held), noise_share(held)
-    error, torque = (np.where(tested, x, np.nan) for x in _while_moving(chain, held))
+    tested, noise, data = moved_enough(chain, held), noise_share(held), together(held)
+    least = np.where(tested, 1.0, np.nan)
+    error, torque = (least * x for x in _while_moving(chain, held))
     scale = np.maximum(floored(torque, chain), 1e-300)
     slow, speeds = _worst_tenth(chain, held)
-    slow = np.sqrt(np.maximum(np.where(tested, slow, np.nan) ** 2 - noise * error**2, 0.0)) / scale
-    untested = np.isfinite(together(held).tau).any(axis=0) & ~tested
-    fitted = _while_moving(chain, result.fitted)[0]
-    return TorqueAccuracy(error, fitted, error / scale * np.sqrt(1 - noise), slow, speeds, untested)
+    fast = np.abs(data.qd) > MOVING
+    moving, resting = (rms_where(data.error, chosen) for chosen in (fast, ~fast))
+    rests = with_drive(chain) & (fast.mean(0) < 0.95)
+    return {
+        "torque": error / scale * np.sqrt(1 - noise),
+        "slow": np.sqrt(np.maximum((least * slow) ** 2 - noise * error**2, 0.0)) / scale,
+        "speeds": speeds,
+        "unseen": error / np.maximum(_while_moving(chain, result.fitted)[0], 1e-300),
+        "still": np.where(rests & (moving > 0), resting / np.where(moving > 0, moving, 1.0), 0.0),
+        "untested": 1.0 * (np.isfinite(data.tau).any(axis=0) & ~tested),
+    }
 
 
 def _while_moving(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
@@ -227,28 +224,21 @@ def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
 # -- gravity and inertia
 
 
-class Determination(NamedTuple):
-    """Relative uncertainty of the model within its range of use, (n,) each; see `determination_in_use`."""
-
-    position: Float[np.ndarray, " n"]
-    rest: Float[np.ndarray, " n"]
-    inertia: Float[np.ndarray, " n"]
-
-
-def determination_in_use(result: Identification) -> Determination:
+def determination_in_use(result: Identification) -> dict[str, Float[np.ndarray, " n"]]:
     """Uncertainty of torques at rest and of the mass matrix, from the residuals and the covariance of the base parameters.
-
-    - `position` is the RMS of the position-dependent part of a joint's torque error, which is caused by errors of gravity,
-      springs, counterbalances or cables: the part that functions of position explain in addition to friction. These
-      functions are the joint's regressor at rest, and harmonics and powers of the joint position. It is relative to the RMS
-      torque, but at least to one twentieth of the largest RMS torque; NaN for joints without measured torque.
-    - `rest` is the standard deviation of the torque at rest within the joint limits, relative to the RMS of that torque or
-      to the logged torque (with the same floor), whichever is greater; NaN if unmeasured forces act.
-    - `inertia` is the standard deviation of the diagonal entries of the mass matrix, relative to their means; NaN if
-      unmeasured forces act.
 
     Standard deviations are averaged over 60 postures within the joint limits, or within pi of the run's mean position for
     joints without limits. Quaternions are taken from the run.
+
+    Returns:
+        position: RMS of the position-dependent part of a joint's torque error, which is caused by errors of gravity,
+            springs, counterbalances or cables: the part that functions of position explain in addition to friction. These
+            functions are the joint's regressor at rest, and harmonics and powers of the joint position. It is relative to
+            the RMS torque, but at least to one twentieth of the largest RMS torque; NaN for joints without measured torque.
+        rest: standard deviation of the torque at rest within the joint limits, relative to the RMS of that torque or to the
+            logged torque (with the same floor), whichever is greater; NaN if unmeasured forces act.
+        inertia: standard deviation of the diagonal entries of the mass matrix, relative to their means; NaN if unmeasured
+            forces act.
     """
     chain, n, where = result.chain, len(result.rows), layout(result.chain)
     rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(qdd), qdd)
@@ -262,7 +252,7 @@ def determination_in_use(result: Identification) -> Determination:
     position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
     position /= np.where(size > 0, size, np.nan)
     if result.has_unmeasured_forces:  # base parameters then refer to combinations of rows without these forces
-        return Determination(position, *np.full((2, n), np.nan))
+        return {"position": position, "rest": np.full(n, np.nan), "inertia": np.full(n, np.nan)}
     postures = _postures(result, q)
     root = covariance_root(result.estimate.covariance)
     rest = rows(postures, np.zeros((len(postures), n)))
@@ -276,7 +266,17 @@ def determination_in_use(result: Identification) -> Determination:
         inertia[j] = (alone @ bodies).mean() + armature[j]
         spread[j] = np.sqrt(((alone @ root) ** 2).sum(1).mean())
     gravity = np.sqrt(((rest @ root) ** 2).sum(2).mean(0)) / np.maximum(np.sqrt((weight**2).mean(0)), size + 1e-300)
-    return Determination(position, gravity, spread / np.maximum(np.abs(inertia), 1e-300))
+    return {"position": position, "rest": gravity, "inertia": spread / np.maximum(np.abs(inertia), 1e-300)}
+
+
+def cost_of_consistency(result: Identification) -> Float[np.ndarray, " n"]:
+    """Increase of the torque error by physical consistency, relative to the unconstrained estimate's error; NaN without."""
+    if not result.consistent:
+        return np.full(len(result.rows), np.nan)
+    evaluations = result.validation or result.fitted
+    counts = [e.unconstrained.samples for e in evaluations]
+    free = np.sqrt(np.average([e.unconstrained.rms**2 for e in evaluations], axis=0, weights=counts))
+    return pooled(evaluations).rms / np.maximum(free, 1e-300) - 1
 
 
 def _postures(result: Identification, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "60 nq"]:
@@ -311,9 +311,8 @@ def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarr
 # -- the given model
 
 
-@dataclasses.dataclass(frozen=True)
-class AgainstPrior:
-    """Errors of the given and the identified model on the same samples, which are held-out samples if there are any.
+class AgainstPrior(NamedTuple):
+    """Errors of the identified and the given model on the same samples, which are held-out samples if there are any.
 
     Attributes:
         identified: errors of the identified model.
@@ -325,12 +324,6 @@ class AgainstPrior:
     identified: Fit
     given: Fit
     driven: Fit
-
-    @property
-    def ratio(self) -> Float[np.ndarray, " n"]:
-        """RMS error of the identified model relative to that of the given one; NaN for joints without measured torque."""
-        ratio = self.identified.rms / np.maximum(self.given.rms, 1e-300)
-        return np.where(np.isnan(self.identified.relative), np.nan, ratio)
 
 
 def against_prior(result: Identification) -> AgainstPrior | None:
@@ -382,3 +375,27 @@ def simulated_against_coasting(chain: Chain, found: Sequence[Simulated]) -> Floa
         ratio = np.where(np.isfinite(ratio), ratio, np.inf)
         ratios.append(np.where(moved_enough(chain, [evaluation]), ratio, np.nan))
     return np.fmax.reduce(ratios)
+
+
+def all_figures(result: Identification, prior: AgainstPrior | None, runs: Sequence[Simulated]) -> dict[str, np.ndarray]:
+    """All figures of a verdict by their names in `verdicts.LIMITS`, with those of `torque_figures`; NaN where unknown.
+
+    Args:
+        prior: the errors beside the given model.
+        runs: the re-simulated runs.
+    """
+    unknown = np.full(len(result.rows), np.nan)
+    moved = np.max([run.coasting_rms for _, run in runs], axis=0) if runs else unknown
+    given = unknown
+    if prior is not None:
+        given = np.where(
+            np.isnan(prior.identified.relative), np.nan, prior.identified.rms / np.maximum(prior.given.rms, 1e-300)
+        )
+    return {
+        **torque_figures(result),
+        **determination_in_use(result),
+        "simulated": simulated_against_coasting(result.chain, runs),
+        "play": unknown if result.play is None else result.play / np.maximum(moved, 1e-300),
+        "given": given,
+        "cost": cost_of_consistency(result),
+    }

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from ..errors import ModelError, OutputError
 from ..identification.diagnostics import Finding
 from ..identification.friction_fit import dissipative_chain
 from ..identification.result import Identification
-from ..identification.torque_model import load_torque_model, save_torque_model
+from ..identification.torque_model import save_torque_model
 from ..io.files import check_output_folder, draft_prefix, remove_stale_drafts
 from ..io.mjcf_write import write_mjcf
 from ..io.urdf_write import save_urdf, update_urdf
 from ..model.chain import Chain
 from .comparison import print_errors
-from .files import as_written, predictions_of, write_errors, write_parameters
+from .files import predictions_of, write_errors, write_parameters
 from .page import write_report
 from .provenance import Provenance
 from .quality import deviations_from, pooled
@@ -43,16 +43,50 @@ MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that ca
 
 
 class WrittenFiles(dict[str, Path]):
-    """Paths by file name, and the assessment of the model in these files.
+    """Paths by file name, and the verdict that the report shows, `judged`."""
 
-    Attributes:
-        result: the identification, with its runs predicted by the written model.eqx.
-        judged: the verdict that the report shows.
+    judged: Verdict
+
+
+@contextlib.contextmanager
+def whole_results(
+    directory: str | os.PathLike[str], files: Sequence[str], source: str | os.PathLike[str] | None = None
+) -> Iterator[Path]:
+    """A folder for drafts of files, which all replace those of a directory when the block ends, or none if it fails.
+
+    Files of these names in the directory that are not among the drafts, apart from `source`, get the suffix .old.
     """
-
-    def __init__(self, paths: Mapping[str, Path], result: Identification, judged: Verdict):
-        super().__init__(paths)
-        self.result, self.judged = result, judged
+    target = Path(os.path.abspath(directory))
+    check_output_folder(target, tuple(files))
+    made = [folder for folder in (target, *target.parents) if not folder.exists()]
+    draft = None
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
+        yield draft
+        moves = [(draft / name, target / name) for name in files if (draft / name).exists()]
+        for name in files:
+            stale = target / name
+            written = (draft / name).exists() or not stale.exists()
+            if not written and not (source is not None and stale.samefile(source)):
+                moves.append((stale, target / f"{name}.old"))
+        _move(moves, draft)
+    except BaseException as error:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            remedy = "check its permissions and the free disk space"
+            raise OutputError(f"cannot be written: {reason}", remedy, place=target) from None
+        if isinstance(error, ModelError | OutputError):  # the draft's name is meaningless to users
+            place = error.place and target / Path(error.place).name
+            raise OutputError(error.fault, error.remedy, place=place, **error.arguments) from None
+        raise
+    shutil.rmtree(draft, ignore_errors=True)
+    remove_stale_drafts(target, "results")
 
 
 def write_all(
@@ -80,8 +114,7 @@ def write_all(
     - report.html: the report (`write_report`);
     - settings.toml: the settings with which `jaxdyn identify --settings settings.toml` repeats the identification, if given.
 
-    The errors and the verdict are computed with the model loaded from model.eqx. The report also shows the predictions of
-    the other model files.
+    The report and the verdict also state the errors of the models that are loaded from the three model files.
 
     All files are completed in a draft folder and then moved into place, so an error or Ctrl-C leaves the folder
     unchanged. Existing files with these names are replaced.
@@ -106,56 +139,20 @@ def write_all(
         OutputError: the folder cannot be written, because it is a file, permission is denied, or the disk is full.
         IdentificationError: a limit has neither one value nor one per joint.
     """
-    target, fitted = Path(os.path.abspath(directory)), result
-    check_output_folder(target, FILES)
     if title is None and source_urdf is not None:
         title = f"Identification of {Path(source_urdf).stem}"
-    made, draft = _missing(target), None
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
+    with whole_results(directory, FILES, source_urdf) as draft:
         write_parameters(result, draft / "parameters.csv")
         if settings:
             (draft / "settings.toml").write_text(settings, "utf-8")
         notes, options, mended = _write_models(result, draft, source_urdf, load_options or {})
-        if (draft / "model.eqx").exists():
-            result = as_written(result, load_torque_model(draft / "model.eqx"))
         write_errors(result, draft / "errors.csv")
-        judged = verdict(result, limits, predictions_of(fitted, draft, options, mended), findings)
+        judged = verdict(result, limits, predictions_of(result, draft, options, mended), findings)
         write_report(result, draft / "report.html", title, date, notes, provenance=provenance, judged=judged)
         names = [name for name in FILES if (draft / name).exists()]
-        moves = [(draft / name, target / name) for name in names]
-        for name in (*MAY_LACK, "settings.toml"):
-            stale = target / name
-            if name not in names and stale.exists() and not (source_urdf is not None and stale.samefile(source_urdf)):
-                moves.append((stale, target / f"{name}.old"))
-        _move(moves, draft)
-    except BaseException as error:
-        if draft is not None:
-            shutil.rmtree(draft, ignore_errors=True)
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
-            remedy = "check its permissions and the free disk space"
-            raise OutputError(f"cannot be written: {reason}", remedy, place=target) from None
-        if isinstance(error, ModelError | OutputError):  # the draft's name is meaningless to users
-            place = error.place and target / Path(error.place).name
-            raise OutputError(error.fault, error.remedy, place=place, **error.arguments) from None
-        raise
-    shutil.rmtree(draft, ignore_errors=True)
-    remove_stale_drafts(target, "results")
-    return WrittenFiles({name: target / name for name in names}, result, judged)
-
-
-def _missing(folder: Path) -> list[Path]:
-    """Folders that must be created, the innermost first."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    return missing
+    written = WrittenFiles({name: Path(os.path.abspath(directory)) / name for name in names})
+    written.judged = judged
+    return written
 
 
 def _write_models(
@@ -163,8 +160,8 @@ def _write_models(
 ) -> tuple[list[str], Mapping[str, Any], tuple[str, ...]]:
     """Write the model in every format; return notes, options for loading the URDF, and joints with changed negative terms."""
     plain, mended = dissipative_chain(result.chain, [e.samples for e in result.fitted])
-    urdf, options = _write_urdf(plain, draft / "identified.urdf", source, loaded)
-    notes = [urdf, _write_mjcf(plain, draft / "identified.xml")]
+    urdf, options = write_urdf_of(plain, draft / "identified.urdf", source, loaded)
+    notes = [urdf, write_mjcf_of(plain, draft / "identified.xml")]
     if mended:
         notes.append(
             f"friction or armature of {', '.join(mended)} is negative: identified.urdf and identified.xml contain the "
@@ -177,7 +174,7 @@ def _write_models(
     return [note for note in notes if note], options, mended
 
 
-def _write_urdf(
+def write_urdf_of(
     chain: Chain, path: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
     """Write the model as URDF, based on its source if there is one; return notes, and options for `load`."""
@@ -199,7 +196,7 @@ def _write_urdf(
         return _refused(path, error), again
 
 
-def _write_mjcf(chain: Chain, path: Path) -> str:
+def write_mjcf_of(chain: Chain, path: Path) -> str:
     """Write the model for MuJoCo; return notes."""
     try:
         left_out = write_mjcf(chain, path)
@@ -253,7 +250,7 @@ def print_summary(
 
     Args:
         result: the identification.
-        paths: return value of `write_all`; the figures and the verdict then match the report.
+        paths: return value of `write_all`; the verdict is then that of the report.
         truth: the robot that simulated the logs, if known.
         console: a rich `Console`; by default standard output.
         limits: acceptable errors (`parse_limit`); used only if `paths` is not from `write_all`.
@@ -263,10 +260,9 @@ def print_summary(
         IdentificationError: a limit has neither one value nor one per joint.
     """
     console = Console(highlight=False) if console is None else console
-    written = isinstance(paths, WrittenFiles)
-    result, judged = (paths.result, paths.judged) if written else (result, verdict(result, limits, findings=findings))
+    judged = paths.judged if isinstance(paths, WrittenFiles) else verdict(result, limits, findings=findings)
     wrapped = lambda text: textwrap.wrap(text, max(console.width, 40), break_long_words=False, break_on_hyphens=False)
-    top = wrapped(judged.headline.replace("below", "in the report"))
+    top = wrapped(judged.headline.replace("see below", "see the report").replace("below", "in the report"))
     bottom = [line for text in _closing(result, truth) for line in wrapped(text)]
     warnings = [check.text for check in judged.limits]
     warnings += [use.text for use in judged.uses if use.level != "good"]
@@ -276,9 +272,8 @@ def print_summary(
     if len(shown) > room:  # the report has them whole
         shorter = lambda text: textwrap.shorten(text, max(console.width, 40), placeholder=" ...")
         shown = [*map(shorter, warnings[:room])]
-        shown = (
-            shown if len(warnings) <= room else [*shown[:-1], f"... and {len(warnings) - room + 1} more in the report"]
-        )
+        if len(warnings) > room:
+            shown[-1] = f"... and {len(warnings) - room + 1} more in the report"
     for line in top:
         console.print(Text(line, style=f"bold {_COLOURS[judged.level]}"))
     fits = {"held out" if result.validation else "fitted": pooled(result.validation or result.fitted)}

@@ -38,6 +38,7 @@ from .markup import (
     table,
     tile,
     unit,
+    value_columns,
     with_deviation,
 )
 from .pictures import Curve, Panel, View, equivalent_ellipsoid, plot, time_view
@@ -52,10 +53,9 @@ from .quality import (
     torque_units,
     with_drive,
 )
-from .verdicts import LIMITS, Verdict, level_of
+from .verdicts import ANSWERS, LIMITS, Verdict, level_of
 
 REFIT = "a fit without the held-out part predicted it; the written model fits all data"
-ANSWERS = {"good": "yes", "fair": "with care", "poor": "no"}
 POINTS = 90_000  # maximum total number of points of all torque curves
 
 # -- first screen
@@ -341,27 +341,15 @@ _KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 def parameters_section(result: Identification) -> str:
     """Section with the base parameters of the written model, their intervals, and how much they matter for the torque."""
     rows, deviations = parameter_rows(result)[0], np.sqrt(np.diag(result.covariance)).tolist()
-    factor = result.estimate.interval_factor()
-    values = [row.model_value for row in rows]
-    shown = [with_deviation(value, deviation) for value, deviation in zip(values, deviations, strict=True)]
-    digits = [lambda x, d=d: with_deviation(x, d)[0] for d in deviations]
-    ends = [
-        f"{of(v - factor * d)} to {of(v + factor * d)}" for of, v, d in zip(digits, values, deviations, strict=True)
-    ]
+    given = [with_deviation(row.prior, deviation)[0] for row, deviation in zip(rows, deviations, strict=True)]
     torque, unsure = torque_shares(result)
     has_prior = bool(np.any(np.asarray(result.prior.inertia)))
     columns = [
         Column("base parameter", [escaped(row.name) for row in rows], "text", "text sum"),
         Column("of", [escaped(row.belongs_to) for row in rows], "text"),
-        Column("value", [value for value, _ in shown]),
-        Column("± s.d.", [f"± {deviation}" for _, deviation in shown]),
-        Column("95 % interval", ends),
+        *value_columns([row.model_value for row in rows], deviations, result.estimate.interval_factor()),
         Column("unit", [unit(row.unit) for row in rows], "text"),
-        *(
-            [Column("given", [of(row.prior) for of, row in zip(digits, rows, strict=True)], "edge")]
-            if has_prior
-            else []
-        ),
+        *([Column("given", given, "edge")] if has_prior else []),
         Column("torque<br>/ noise", [*map(rounded, torque.tolist())], "edge"),
         Column("s.d.<br>/ noise", [rounded(x) for x in unsure.tolist()]),
         Column("determined", [_determined(x) for x in unsure.tolist()], "text"),
@@ -421,34 +409,41 @@ def _positions(result: Identification, judged: Verdict) -> str:
     found = judged.simulated
     if not found:
         return ""
-    runs, units = [run for _, run in found], position_units(result.chain)
-    before = []
+    columns, units = {"": [run for _, run in found]}, position_units(result.chain)
     if judged.given:
-        before = [run for _, run in resimulated(TorqueModel(result.prior), [e for e, _ in found])]
-    seconds, windows = runs[0].seconds, sum(len(r.windows) for r in runs)
-    columns = [
-        *(names_column("joint", result.rows), Column("unit", units, "text")),
-        Column("range of motion", [*map(rounded, np.max([np.ptp(e.samples.q, axis=0) for e, _ in found], axis=0))]),
-        Column("over the window", errors_of(lambda r: r.rms, runs)),
-        Column(f"after {SOON:g} s", errors_of(lambda r: r.after(SOON), runs)),
-        Column(f"after {seconds:.2g} s", errors_of(lambda r: r.growth[-1], runs)),
-        *([Column("given model", errors_of(lambda r: r.rms, before), "edge")] if before else []),
-        Column("coasting", errors_of(lambda r: r.coasting_rms, runs), "edge"),
-    ]
+        columns["given model"] = [run for _, run in resimulated(TorqueModel(result.prior), [e for e, _ in found])]
     points = max(150, min(1000, _POSITION_POINTS // (len(found) * len(result.rows))))
     views = [_position_view(e, run, j, units[j], points) for e, run in found for j in range(len(result.rows))]
     choices = (("run", run_titles([e for e, _ in found])), ("joint", result.rows))
-    return (
-        element("h3", "Positions re-simulated", id="positions")
-        + faint(
-            f"The identified robot is driven only by the measured torques, in {windows} windows of {seconds:.2g} s. Each "
-            "window starts from the measured position and velocity. Errors are RMS values of measured minus simulated "
-            "positions. A constant acceleration error a causes a position error a T² / 2 after a time T. Coasting is the "
-            "prediction without a model: constant velocity from the start of the window."
+    return "".join(
+        (
+            element("h3", "Positions re-simulated", id="positions"),
+            *positions_table(result.chain, columns, np.max([np.ptp(e.samples.q, axis=0) for e, _ in found], axis=0)),
+            plot("Measured and re-simulated position over time, and their difference", views, choices),
         )
-        + columns_table(columns)
-        + plot("Measured and re-simulated position over time, and their difference", views, choices)
     )
+
+
+def positions_table(
+    chain: Chain, models: Mapping[str, Sequence[Resimulation]], travel: np.ndarray | None = None
+) -> tuple[str, str]:
+    """A text, and a table of the errors of positions that models simulate in the same windows, beside those of coasting."""
+    first = next(iter(models.values()))
+    columns = [names_column("joint", coordinate_names(chain)), Column("unit", position_units(chain), "text")]
+    if travel is not None:
+        columns.append(Column("range of motion", [*map(rounded, travel.tolist())]))
+    for name, runs in models.items():
+        columns.append(Column(name or "whole window", errors_of(lambda r: r.rms, runs)))
+        if not name:
+            columns.append(Column(f"after {SOON:g} s", errors_of(lambda r: r.after(SOON), runs)))
+    columns.append(Column("coasting", errors_of(lambda r: r.coasting_rms, first), "edge"))
+    text = (
+        f"RMS of measured minus simulated positions. A model is driven only by the measured torques, in "
+        f"{sum(len(r.windows) for r in first)} windows of {first[0].seconds:.2g} s, each of which starts from the measured "
+        "position and velocity. A constant acceleration error a causes a position error a T² / 2 after a time T. Coasting is "
+        "the prediction without a model: constant velocity from the start of the window."
+    )
+    return faint(text), columns_table(columns)
 
 
 def _position_view(evaluation: Evaluation, run: Resimulation, joint: int, unit: str, points: int) -> View:

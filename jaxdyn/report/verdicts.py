@@ -11,24 +11,17 @@ import numpy as np
 
 from ..errors import IdentificationError
 from ..identification.diagnostics import Finding, diagnose_identification
-from ..identification.prediction import MOVING
 from ..identification.result import Identification
 from .files import FilePrediction
 from .markup import rounded
 from .quality import (
     AgainstPrior,
     Simulated,
-    TorqueAccuracy,
     against_prior,
-    determination_in_use,
+    all_figures,
     pooled,
     resimulated,
-    rms_where,
-    simulated_against_coasting,
-    together,
-    torque_accuracy,
     torque_units,
-    with_drive,
 )
 
 Level = Literal["good", "fair", "poor", "note"]
@@ -37,6 +30,7 @@ Use = Literal["gravity compensation", "feed-forward", "simulation"]
 Measure = Literal["rms", "rre", "moving"]
 ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
 Found = tuple[Level, str]  # level and text of a reason
+ANSWERS = {"good": "yes", "fair": "with care", "poor": "no"}
 UNKNOWN = 10.0  # relative error or standard deviation from which on no figure is given
 EVER = np.inf
 
@@ -241,12 +235,11 @@ def verdict(
     if findings is None:  # of a fixed arm's logs
         of_arm = not (result.chain.topology.has_curved_joints or result.has_unmeasured_forces)
         findings = diagnose_identification(result) if of_arm else ()
-    accuracy, prior = torque_accuracy(result), against_prior(result)
-    runs = resimulated(result.validated_model, result.validation or result.fitted)
-    figures = _figures(result, accuracy, prior, runs)
+    prior, runs = against_prior(result), resimulated(result.validated_model, result.validation or result.fitted)
+    figures = all_figures(result, prior, runs)
     joints = _joint_levels(figures)
-    uses = _uses(result, accuracy, figures, joints, findings, files)
-    found = [*_validation(result, accuracy, joints), *_bodies(result), *_standstill(result), *_cost(result)]
+    uses = _uses(result, figures, joints, findings, files)
+    found = [*_validation(result, figures, joints), *_bodies(result), *_further(result, figures)]
     found += [*_drift(result), *_files(files)]
     if by_limits:
         level: Level = worst(check.level for check in by_limits)
@@ -274,24 +267,6 @@ def worst(levels: Iterable[Level]) -> Level:
     return max(levels, key=ORDER.index)
 
 
-def _figures(
-    result: Identification, accuracy: TorqueAccuracy, prior: AgainstPrior | None, runs: Sequence[Simulated]
-) -> dict[str, np.ndarray]:
-    """All judged figures of the uses, (n,) each."""
-    known, unknown = determination_in_use(result), np.full(len(result.rows), np.nan)
-    moved = np.max([run.coasting_rms for _, run in runs], axis=0) if runs else unknown
-    return {
-        "torque": accuracy.relative,
-        "slow": accuracy.slow,
-        "position": known.position,
-        "rest": known.rest,
-        "inertia": known.inertia,
-        "simulated": simulated_against_coasting(result.chain, runs),
-        "play": unknown if result.play is None else result.play / np.maximum(moved, 1e-300),
-        "given": unknown if prior is None else prior.ratio,
-    }
-
-
 def _joint_levels(figures: Mapping[str, np.ndarray]) -> tuple[JointLevel, ...]:
     """Level of the predicted torque of each joint; "untested" for joints that hardly moved or were not measured."""
     levels: list[JointLevel] = []
@@ -309,7 +284,6 @@ def _words(name: str, value: float, joint: str, speeds: str = "") -> str:
 
 def _uses(
     result: Identification,
-    accuracy: TorqueAccuracy,
     figures: Mapping[str, np.ndarray],
     joints: Sequence[JointLevel],
     findings: Sequence[Finding],
@@ -317,8 +291,7 @@ def _uses(
 ) -> tuple[UseVerdict, ...]:
     """The verdict on each use: the worst level of its figures and of what else is known, with the reasons for it."""
     names, uses = result.rows, list[UseVerdict]()
-    general = _general(result, accuracy, files)
-    answers = {"good": "yes", "fair": "with care", "poor": "no"}
+    general = _general(result, figures, files)
     for use, keys in USES.items():
         found: list[Found] = []
         for key in keys:
@@ -328,26 +301,28 @@ def _uses(
             j = int(np.nanargmax(values))
             level = level_of(float(values[j]), key)
             if level != "good" or limit.fair < EVER:
-                low, high = (rounded(float(x)) for x in accuracy.speeds[:, j])
-                found.append((level, _words(key, float(values[j]), names[j], f"speeds of {low} to {high}")))
+                low, high = (rounded(float(x)) for x in figures["speeds"][:, j])
+                found.append(
+                    (level, _words(key, float(values[j]), names[j], f"speeds of {low} to {high} rad/s or m/s"))
+                )
         if use == "simulation":
             found += _possible(result, figures, uses[0].level, joints)
         found += [*general, *_suspected(findings, use)]
         level = worst(one for one, _ in found)
         reasons = "; ".join(text for one, text in found if one == level)
-        text = f"{use.capitalize()}: {answers[level]}. {reasons[:1].upper()}{reasons[1:]}."
+        text = f"{use.capitalize()}: {ANSWERS[level]}. {reasons[:1].upper()}{reasons[1:]}."
         uses.append(UseVerdict(use, level, text))
     return tuple(uses)
 
 
-def _general(result: Identification, accuracy: TorqueAccuracy, files: Sequence[FilePrediction]) -> list[Found]:
+def _general(result: Identification, figures: Mapping[str, np.ndarray], files: Sequence[FilePrediction]) -> list[Found]:
     """What holds for every use: the written model, untested joints, and missing validation."""
     found: list[Found] = [
         ("poor", f"the written model, {file.name}, differs from the fitted one: {file.why}")
         for file in files
         if file.whole and file.why
     ]
-    names = [result.rows[j] for j in np.flatnonzero(accuracy.untested)]
+    names = [result.rows[j] for j in np.flatnonzero(figures["untested"])]
     if names:
         level: Level = "poor" if 2 * len(names) > len(result.rows) else "fair"
         found.append((level, f"not tested: {', '.join(names)}, which hardly moved"))
@@ -432,7 +407,7 @@ def _within(result: Identification, limit: ErrorLimit) -> VerdictCheck:
     return VerdictCheck("poor", f"The {name} is above the limit: {words}.")
 
 
-def _validation(result: Identification, accuracy: TorqueAccuracy, joints: Sequence[JointLevel]) -> list[Found]:
+def _validation(result: Identification, figures: Mapping[str, np.ndarray], joints: Sequence[JointLevel]) -> list[Found]:
     """What is wrong with the validation, if anything."""
     if not result.validation:
         return [("fair", "No motion was held out, so the model is not validated: pass a log with --validate.")]
@@ -444,9 +419,9 @@ def _validation(result: Identification, accuracy: TorqueAccuracy, joints: Sequen
                 "Pass a log of another motion with --validate.",
             )
         ]
-    if accuracy.untested.all():
+    if figures["untested"].all():
         return [("poor", "Validation says nothing: no joint moves enough in the held-out motion.")]
-    ratio = np.nan_to_num(accuracy.error / np.maximum(accuracy.fitted, 1e-300))
+    ratio = np.nan_to_num(figures["unseen"])
     failed = [(ratio[j], j) for j, level in enumerate(joints) if ratio[j] > LIMITS["unseen"].good and level != "good"]
     if failed:
         times, j = max(failed)
@@ -456,19 +431,27 @@ def _validation(result: Identification, accuracy: TorqueAccuracy, joints: Sequen
             "of the fitted logs."
         )
         return [("poor" if any(joints[k] == "poor" for _, k in failed) else "fair", text)]
-    untested = ", ".join(result.rows[j] for j in np.flatnonzero(accuracy.untested))
+    untested = ", ".join(result.rows[j] for j in np.flatnonzero(figures["untested"]))
     return [("fair", f"The validation does not test {untested}, which hardly moved.")] if untested else []
 
 
-def _standstill(result: Identification) -> list[Found]:
-    """Joints with much larger errors at rest than in motion."""
-    data = together(result.validation or result.fitted)
-    moves = np.abs(data.qd) > MOVING
-    moving, resting = (rms_where(data.error, chosen) for chosen in (moves, ~moves))
-    over = with_drive(result.chain) & (moves.mean(0) < 0.95) & (resting > LIMITS["still"].good * np.nan_to_num(moving))
-    words = ", ".join(f"{result.rows[j]} ({rounded(resting[j] / moving[j])} times)" for j in np.flatnonzero(over))
-    cause = "dry friction at rest takes whatever value holds the joint still, which no function of velocity can predict"
-    return [("fair", f"Torque errors are larger at standstill than in motion on {words}: {cause}.")] if words else []
+def _further(result: Identification, figures: Mapping[str, np.ndarray]) -> list[Found]:
+    """Joints with much larger errors at rest than in motion, and what physical consistency costs."""
+    found, still, cost = list[Found](), figures["still"], np.nan_to_num(figures["cost"], nan=-1.0)
+    over = ", ".join(
+        f"{result.rows[j]} ({rounded(still[j])} times)" for j in np.flatnonzero(still > LIMITS["still"].good)
+    )
+    if over:
+        cause = (
+            "dry friction at rest takes whatever value holds the joint still, which no function of velocity can predict"
+        )
+        found.append(("fair", f"Torque errors are larger at standstill than in motion on {over}: {cause}."))
+    level = level_of(float(cost.max()), "cost")
+    if level != "good":
+        words = _words("cost", float(cost.max()), result.rows[int(np.argmax(cost))])
+        advice = "the model lacks a term, or its kinematics, units or signs are wrong"
+        found.append((level, f"{words[:1].upper()}{words[1:]}: {advice}."))
+    return found
 
 
 def _bodies(result: Identification) -> list[Found]:
@@ -481,21 +464,6 @@ def _bodies(result: Identification) -> list[Found]:
     if links := result.unusual_links:
         found.append(("fair", f"Some identified links are unlike those of ordinary machines: {'; '.join(links)}."))
     return found
-
-
-def _cost(result: Identification) -> list[Found]:
-    """Increase of the torque error due to physical consistency."""
-    if not result.consistent:
-        return []
-    evaluations = result.validation or result.fitted
-    counts = [e.unconstrained.samples for e in evaluations]
-    free = np.sqrt(np.average([e.unconstrained.rms**2 for e in evaluations], axis=0, weights=counts))
-    excess = pooled(evaluations).rms / np.maximum(free, 1e-300) - 1
-    j = int(np.nanargmax(excess))
-    level = level_of(float(excess[j]), "cost")
-    words = _words("cost", float(excess[j]), result.rows[j])
-    text = f"{words[:1].upper()}{words[1:]}: the model lacks a term, or its kinematics, units or signs are wrong."
-    return [] if level == "good" else [(level, text)]
 
 
 def _drift(result: Identification) -> list[Found]:

@@ -87,7 +87,7 @@ NOT_OF_ARRAYS = {
     ).split(),
     "picture, page or printed text": (
         "build_scene open_viewer Viewer print_comparison print_summary write_comparison write_errors write_parameters "
-        "write_report write_payload_report collect_provenance equivalent_ellipsoid"
+        "write_report write_payload_report write_servos collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
         "compare_with_log "
