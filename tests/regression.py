@@ -9,6 +9,7 @@ import numpy as np
 
 from helpers import linear_friction, random_chain
 from jaxdyn import Chain, inverse_dynamics, with_inertial_parameters
+from jaxdyn.identification.factors import BlockFactors
 
 
 def known_arm() -> Chain:
@@ -32,6 +33,18 @@ def dense(chain: Chain, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.nd
     terms = np.stack([qdd, qd, np.tanh(qd / np.asarray(chain.friction.coulomb_velocity)), np.ones_like(qd)], axis=2)
     drive = np.eye(chain.n)[None, :, :, None] * terms[:, None]
     return np.concatenate([inertial, drive.reshape(*qd.shape, -1)], axis=2)
+
+
+def dense_blocks(runs: list[np.ndarray]) -> BlockFactors:
+    """Factors of about sixteen blocks of the rows [W, tau] of each run, (N, n, w), by one QR decomposition each."""
+    total = sum(map(len, runs))
+    parts = [(k, x) for k, run in enumerate(runs) for x in np.array_split(run, max(1, round(16 * len(run) / total)))]
+    padded = (
+        np.concatenate([x, np.zeros((x.shape[2], *x.shape[1:]))]) for _, x in parts
+    )  # not fewer rows than columns
+    r = np.stack([np.linalg.qr(x.transpose(1, 0, 2), mode="r") for x in padded])
+    counts = np.array([[len(x)] * x.shape[1] for _, x in parts])
+    return BlockFactors(r, counts, np.array([k for k, _ in parts]))
 
 
 def states(count: int, n: int = 3, seed: int = 0) -> np.ndarray:

@@ -16,21 +16,17 @@ from jaxdyn.identification import (
     Terms,
     base_parameters,
     entropic_divergence,
-    feasible_parameters,
     known_parameters,
-    linear_equalities,
-    linear_inequalities,
-    mass_bounds,
+    linear_constraints,
     random_excitation,
     solve,
     synthetic_log,
-    total_mass_constraint,
 )
 from jaxdyn.identification.accumulate import accumulate
 from jaxdyn.identification.base import nearest_parameters, with_possible_links, with_thickness
 from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.identification.consistency import bounding_ellipsoid
-from jaxdyn.identification.consistent import consistent_least_squares, consistent_problem, positive_columns
+from jaxdyn.identification.consistent import consistent_least_squares, consistent_problem
 from jaxdyn.identification.factors import QRFactors
 from jaxdyn.identification.prediction import predict
 from jaxdyn.io import load
@@ -97,9 +93,9 @@ def test_both_routes_reach_one_optimum(arm, impossible):
 
 def test_both_routes_keep_what_is_known(arm, impossible):
     known = (
-        total_mass_constraint(NAMES, 5.0)
-        + known_parameters(NAMES, {"mx2": 0.1})
-        + mass_bounds(NAMES, least=np.array([-np.inf, 3.0]), most=np.array([1.5, np.inf]))
+        Consistency(mass=5.0, constraints=known_parameters(NAMES, {"mx2": 0.1})).of(NAMES).constraints
+        + linear_constraints(NAMES, {"m1": 1.0}, most=1.5)
+        + linear_constraints(NAMES, {"m2": 1.0}, least=3.0)
         + bounding_ellipsoid(NAMES, 2, np.array([0.1, 0.0, 0.0]), np.array([0.4, 0.5, 0.6]))
     )
     _, p = problem(arm, impossible, constraints=known)
@@ -167,19 +163,6 @@ def test_confidence_intervals_of_consistent_estimates_hold_the_truth(arm):
     assert 0.91 < np.mean(np.array(z) < 1.96) < 0.98
 
 
-def test_feasible_parameters_from_base_parameters(arm, impossible):
-    _, base, _, truth, prior = arm
-    found = feasible_parameters(base, base.matrix @ truth, COLUMNS, prior)
-    assert found.misfit < 1e-3
-    np.testing.assert_allclose(found.values, base.matrix @ truth, rtol=1e-6, atol=1e-7)
-    for link in found.parameters[:20].reshape(2, 10):
-        check_consistent("", link)
-    some = nearest_parameters(base, base.matrix @ truth, prior)
-    assert np.linalg.norm(found.parameters - some) > 1e-3  # another divergence, another set
-    missed = feasible_parameters(base, base.matrix @ impossible, COLUMNS, prior, deviations=np.full(base.size, 0.01))
-    assert missed.misfit > 1 and np.all(missed.parameters[positive_columns(COLUMNS, 2)] >= 0)
-
-
 def test_refusals(arm):
     _, base, clean, truth, prior = arm
     factors = noisy(clean, truth, 0)
@@ -195,26 +178,24 @@ def test_refusals(arm):
     with pytest.raises(
         IdentificationError, match="the constraints are on 3 parameters, but there are 28 full parameters"
     ):
-        consistent_problem(wls, base, COLUMNS, prior, constraints=linear_equalities(np.eye(3)[:1], np.ones(1)))
-    with pytest.raises(IdentificationError, match="values have shape"):
-        feasible_parameters(base, np.zeros(3), COLUMNS, prior)
+        consistent_problem(wls, base, COLUMNS, prior, constraints=known_parameters(("a", "b", "c"), {"a": 1.0}))
     with pytest.raises(IdentificationError, match="unknown parameter 'm9'"):
         known_parameters(NAMES, {"m9": 1.0})
     with pytest.raises(IdentificationError, match="total mass is -1"):
-        total_mass_constraint(NAMES, -1.0)
-    with pytest.raises(IdentificationError, match="link 1: the lower bound on its mass exceeds the upper bound"):
-        mass_bounds(NAMES, np.array([2.0, 0.0]), np.array([1.0, 1.0]))
-    with pytest.raises(IdentificationError, match="mass bounds have shape"):
-        mass_bounds(NAMES, np.zeros(3))
+        Consistency(mass=-1.0).of(NAMES)
+    with pytest.raises(IdentificationError, match="the lower bound on m1 exceeds the upper bound"):
+        linear_constraints(NAMES, {"m1": 1.0}, least=2.0, most=1.0)
+    with pytest.raises(IdentificationError, match="specify equal, least or most of the sum of m1, m2"):
+        linear_constraints(NAMES, {"m1": 1.0, "m2": 1.0})
     with pytest.raises(IdentificationError, match="there is no link 3; links are numbered from 1 to 2"):
         bounding_ellipsoid(NAMES, 3, np.zeros(3), np.ones(3))
     with pytest.raises(IdentificationError, match="three positive semi-axes"):
         bounding_ellipsoid(NAMES, 1, np.zeros(3), np.zeros(3))
     with pytest.raises(IdentificationError, match="a row of equal is zero"):
-        linear_equalities(np.zeros((1, 28)), np.ones(1))
+        linear_constraints(NAMES, {"m1": 0.0}, equal=1.0)
     with pytest.raises(IdentificationError, match="cannot be combined"):
-        linear_equalities(np.eye(3)[:1], np.ones(1)) + linear_inequalities(np.eye(4)[:1], np.ones(1))
-    contradiction = mass_bounds(NAMES, least=np.array([3.0, 0.0])) + known_parameters(NAMES, {"m1": 1.0})
+        known_parameters(NAMES, {"m1": 1.0}) + linear_constraints(NAMES[:4], {"m1": 1.0}, least=1.0)
+    contradiction = linear_constraints(NAMES, {"m1": 1.0}, least=3.0) + known_parameters(NAMES, {"m1": 1.0})
     _, p = problem(arm, constraints=contradiction)
     with pytest.raises(IdentificationError, match="no physically consistent parameters satisfy the constraints"):
         consistent_least_squares(p, base)

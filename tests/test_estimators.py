@@ -25,9 +25,8 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification.accumulate import RunRows, accumulate_samples
 from jaxdyn.identification.columns import prior_parameters
-from jaxdyn.identification.factors import dense_blocks
 from jaxdyn.identification.validation import torque_band
-from regression import dense, known_arm, states
+from regression import dense, dense_blocks, known_arm, states
 
 ALL = Columns()
 SHARP = {"filters": Filters(position_cutoff=20.0), "terms": Terms(choose=())}

@@ -42,13 +42,11 @@ from jaxdyn.identification.excitation_design import (
     ExcitationProblem,
     ExcitationSearch,
     Setting,
-    _excess,
     advance,
     begin,
     criteria,
     excitation_quality,
-    motion_at,
-    regressor_rows,
+    rated,
     summary,
 )
 from regression import dense, known_arm, states
@@ -244,11 +242,13 @@ def test_the_solver_rates_motions_by_the_information_and_the_limits(by_hand):
     by_matrices = once(criterion_and_excess, static_argnums=0)
     for k, z in enumerate(starts):
         value, linear, rest = by_matrices(setting, problem, z)
-        np.testing.assert_allclose(values[k], value, rtol=1e-6)
-        motion = motion_at(problem.coarse, problem.limits, z)
-        rows = regressor_rows(setting, problem.chain, motion)
-        for found, expected in zip(_excess(setting, problem, z, motion, rows), (linear, rest), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+        found = rated(setting, problem, z)
+        np.testing.assert_allclose([values[k], found.value], value, rtol=1e-6)
+        for c, expected in zip(found.excess, (linear, rest), strict=True):
+            np.testing.assert_allclose(c, expected, rtol=1e-12, atol=1e-12)
+        q, qd, qdd, _ = np.einsum("djmk,jk->dmj", problem.coarse, z)
+        q += np.asarray(problem.limits.upper + problem.limits.lower) / 2
+        rows = [Powers().matrix(problem.chain, *map(jnp.asarray, state)) for state in zip(q, qd, qdd, strict=True)]
         w = np.asarray(rows)[:, :, KEPT] * np.asarray(problem.weights)[:, None]
         np.testing.assert_allclose(sizes[k], np.sqrt((w**2).sum(1).mean(0)), rtol=1e-12)
 

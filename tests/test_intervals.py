@@ -25,12 +25,11 @@ from jaxdyn.identification import (
 from jaxdyn.identification.base import BaseParameters
 from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.identification.defaults import LEFT_OUT, PRIOR_DEGREES
-from jaxdyn.identification.factors import dense_blocks
 from jaxdyn.identification.filters import low_pass
 from jaxdyn.identification.least_squares import split_half
 from jaxdyn.identification.result import parameter_rows
 from jaxdyn.model import with_leaves
-from regression import known_arm
+from regression import dense_blocks, known_arm
 
 B = 6
 NAMES = tuple("abcdef")

@@ -18,18 +18,18 @@ from jaxdyn.identification import (
     identify_payload,
     identify_together,
     known_parameters,
-    linear_inequalities,
+    linear_constraints,
     mirrored_links,
     random_excitation,
     solve,
     synthetic_log,
 )
 from jaxdyn.identification.columns import all_columns, prior_parameters
-from jaxdyn.identification.factors import dense_blocks, mirrored_parameters
 from jaxdyn.identification.friction_terms import chain_terms
-from jaxdyn.identification.knowledge import Known, body_rows
-from jaxdyn.identification.prediction import sample_rows
+from jaxdyn.identification.knowledge import Known, body_rows, mirrored_parameters
+from jaxdyn.identification.prediction import row_chunks
 from jaxdyn.report import write_report
+from regression import dense_blocks
 
 PLAIN = Terms(choose=())
 
@@ -196,8 +196,7 @@ def test_constraints_where_some_parameters_are_known(arm):
     chain, columns, _ = arm
     names, fixed = columns.names(3), np.arange(42) < 20
     values = np.where(fixed, prior_parameters(chain, columns), 0.0)
-    sum_of = np.isin(np.array(names), ["m1", "m3"]).astype(float)
-    least = linear_inequalities(sum_of[None], np.array([5.0]))
+    least = linear_constraints(names, {"m1": 1.0, "m3": 1.0}, least=5.0)
     given = (known_parameters(names, {"m1": values[0]}) + least).given(fixed, values)
     assert given.equal.shape == (0, 42) and given.least[0].tolist() == np.isin(np.array(names), ["m3"]).tolist()
     assert given.least_of == pytest.approx([5.0 - values[0]])
@@ -269,7 +268,7 @@ def test_two_arms_share_their_links(geared):
     rows = []
     for name, run in (("left", left), ("right", right)):
         s, at = run.fitted[0].samples, np.arange(84)
-        w = sample_rows(run.columns, wrong, s)
+        w = np.concatenate([rows for _, rows in row_chunks(run.columns, wrong, s)])
         own = np.array([k >= 60 and k % 4 != 0 for k in range(84)])
         wide = np.zeros((*w.shape[:2], 84 + 18 + 1))
         wide[:, :, at[~own]] = w[:, :, ~own]

@@ -177,17 +177,16 @@ def test_constant_arguments_of_kernels(name):
 
 
 def test_arguments_that_a_kernel_need_not_read():
-    """The library's kernels, with an argument whose product with zero is folded: alone, and called from the outside."""
+    """The library's kernels, with an argument whose product with zero is folded."""
     program = """
-from jaxdyn.dynamics.engine.lanes import by_batch, kernel_of_lanes
+from jaxdyn.dynamics.engine.lanes import by_batch
 folded = lambda x, k: jnp.sin(x) + k * 0
 k = jnp.arange(4)
 print(jax.jit(by_batch(folded, size=lambda x: 10))(x, k) - jnp.sin(x))
-print(jax.jit(kernel_of_lanes(folded))(x, k) - jnp.sin(x))
 """
     ended = run(program)
     assert ended.returncode == 0, ended.stderr[-2000:]
-    assert ended.stdout.split() == ["[0.", "0.", "0.", "0.]"] * 2
+    assert ended.stdout.split() == ["[0.", "0.", "0.", "0.]"]
 
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two threads")

@@ -18,13 +18,7 @@ from .consistency import (
     Constraints as Constraints,
     entropic_divergence as entropic_divergence,
     known_parameters as known_parameters,
-    linear_equalities as linear_equalities,
-    linear_inequalities as linear_inequalities,
-    mass_bounds as mass_bounds,
-    total_mass_constraint as total_mass_constraint,
-)
-from .consistent import (
-    feasible_parameters as feasible_parameters,
+    linear_constraints as linear_constraints,
 )
 from .delay import estimate_delay as estimate_delay
 from .diagnostics import (
@@ -49,7 +43,6 @@ from .factors import (
     load_factors as load_factors,
     merge_factors as merge_factors,
     merge_over_processes as merge_over_processes,
-    mirrored_links as mirrored_links,
     save_factors as save_factors,
 )
 from .filters import motor_to_joint as motor_to_joint, without_delay as without_delay
@@ -78,7 +71,7 @@ from .friction_terms import (
 from .from_commands import (
     identify_from_commands as identify_from_commands,
 )
-from .knowledge import Knowledge as Knowledge
+from .knowledge import Knowledge as Knowledge, mirrored_links as mirrored_links
 from .least_squares import (
     Estimate as Estimate,
     recursive_start as recursive_start,

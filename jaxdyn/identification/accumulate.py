@@ -17,7 +17,7 @@ from ..errors import IdentificationError
 from ..model.chain import Chain
 from .columns import Columns
 from .defaults import BLOCKS
-from .factors import BlockFactors, QRFactors, RowBlocks, as_float64, contiguous
+from .factors import BlockFactors, QRFactors, RowBlocks, as_float64, contiguous, numbered
 from .prediction import SHORT, row_chunks
 from .preprocessing import Samples
 
@@ -43,6 +43,12 @@ class RunRows(NamedTuple):
     weights: np.ndarray | None = None
     signals: np.ndarray | None = None
     instruments: States | None = None
+
+    @property
+    def motion(self) -> States:
+        """The arrays q, qd, qdd of the samples."""
+        s = self.samples
+        return (s.q, s.qd, s.qdd) if isinstance(s, Samples) else s
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -131,14 +137,10 @@ class Rows:
             yield part.start, np.concatenate([*whole, run.tau[part][:, :, None]], axis=2), weights[part]
 
 
-def _states(samples: Samples | States) -> States:
-    return (samples.q, samples.qd, samples.qdd) if isinstance(samples, Samples) else samples
-
-
 def _check_finite(run: RunRows, at: int, rows: np.ndarray, weights: np.ndarray) -> None:
     if np.isfinite(rows).all() and np.isfinite(weights).all():
         return
-    parts = dict(zip(("q", "qd", "qdd"), _states(run.samples), strict=True))
+    parts = dict(zip(("q", "qd", "qdd"), run.motion, strict=True))
     parts |= {"tau": run.tau, "weights": run.weights, "signals": run.signals}
     for name, x in parts.items():
         bad = np.zeros(1) if x is None else ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
@@ -152,42 +154,9 @@ def _check_finite(run: RunRows, at: int, rows: np.ndarray, weights: np.ndarray) 
     )
 
 
-def rows_of_runs(
-    columns: Columns,
-    chain: Chain,
-    runs: Sequence[RunRows | Sequence[Any]],
-    count: int = BLOCKS,
-    edges: Sequence[Sequence[tuple[int, int]]] | None = None,
-    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
-    numbers: Sequence[int] | None = None,
-) -> Rows:
-    """The rows of runs, divided into blocks; arguments as for `accumulate_samples`.
-
-    Raises:
-        IdentificationError: there are no runs, or arrays have inconsistent shapes.
-    """
-    listed = tuple(run if isinstance(run, RunRows) else RunRows(*run) for run in runs)
-    if not listed:
-        raise IdentificationError("there are no samples to accumulate; pass at least one run")
-    for run in listed:
-        _check_shapes(chain, run)
-    if len({0 if run.signals is None else run.signals.shape[2] for run in listed}) > 1:
-        raise IdentificationError("all runs must have the same number of signals")
-    if groups is not None:
-        labels = list(groups)
-    elif edges is not None:
-        labels = [np.repeat(np.arange(len(own)), [b - a for a, b in own]) for own in edges]
-    else:
-        labels = contiguous([len(run.tau) for run in listed], count)
-    with jax.enable_x64(True):
-        model = as_float64(chain)
-    order = tuple(range(len(listed)) if numbers is None else numbers)
-    return Rows(columns, model, listed, tuple(labels), order, groups is not None)
-
-
 def _check_shapes(chain: Chain, run: RunRows) -> None:
     total, n = len(run.tau), chain.nv
-    q, qd, qdd = _states(run.samples)
+    q, qd, qdd = run.motion
     for name, x, width in (("q", q, chain.nq), *((k, x, n) for k, x in (("qd", qd), ("qdd", qdd), ("tau", run.tau)))):
         if np.shape(x) != (total, width):
             raise IdentificationError(
@@ -218,12 +187,11 @@ def accumulate_samples(
 
     Args:
         columns: the identified columns.
-        chain: the robot.
+        chain: the robot; its inertias are not used.
         runs: `RunRows`, or their entries, for each run.
         progress: called with the number of samples accumulated so far.
         count: total number of blocks, which are of about equal length. Each run has at least one.
-        edges: limits (start, stop) of the blocks of each run, as sample indices with stop excluded. If specified, they
-            replace the `count` blocks of equal length.
+        edges: limits (start, stop) of the blocks of each run, in place of `count` blocks of equal length.
         groups: for each run, the stretch of a repeated motion that each sample shows (`Motion.groups`). A block then
             consists of all samples of a run that show the same stretch.
         numbers: number of each run, by default counted from zero.
@@ -233,8 +201,21 @@ def accumulate_samples(
 
     Cost: O(n^2 + sum_j c_j^2) per sample, where c_j is the number of columns that can be nonzero for joint j.
     """
+    listed = tuple(run if isinstance(run, RunRows) else RunRows(*run) for run in runs)
+    if not listed:
+        raise IdentificationError("there are no samples to accumulate; pass at least one run")
+    for run in listed:
+        _check_shapes(chain, run)
+    if len({0 if run.signals is None else run.signals.shape[2] for run in listed}) > 1:
+        raise IdentificationError("all runs must have the same number of signals")
+    if groups is not None:
+        labels = groups
+    else:
+        labels = contiguous([len(run.tau) for run in listed], count) if edges is None else map(numbered, edges)
+    order = tuple(range(len(listed)) if numbers is None else numbers)
     with jax.enable_x64(True):
-        return rows_of_runs(columns, chain, runs, count, edges, groups, numbers).blocks(progress=progress)
+        rows = Rows(columns, as_float64(chain), listed, tuple(labels), order, groups is not None)
+        return rows.blocks(progress=progress)
 
 
 def accumulate(
@@ -259,23 +240,20 @@ def accumulate_stream(
     start: BlockFactors | None = None,
     progress: Progress | None = None,
 ) -> BlockFactors:
-    """Accumulate the triangular factors of a stacked regressor from samples that arrive in chunks, in bounded memory.
+    """Accumulate the triangular factors of samples that arrive in chunks, in bounded memory.
 
-    The factor R_j of joint j satisfies R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j], and it contains all
-    that least squares needs, however long the log is. Between 16 and 32 blocks of consecutive samples are kept, for
-    standard deviations that account for correlated residuals: neighbouring blocks are merged as the log grows. Only their
-    factors (8 n (p + 1)^2 bytes each, for n joints and p columns) and one chunk of samples are held in memory.
+    Between 16 and 32 blocks of consecutive samples are kept, for standard deviations that account for correlated
+    residuals: neighbouring blocks are merged as the log grows. Only their factors (8 n (p + 1)^2 bytes each, for n joints
+    and p columns) and one chunk of samples are held in memory. All computations use float64, regardless of JAX's
+    configuration.
 
     If there are several processes, each accumulates its own samples, and `merge_over_processes` combines their factors.
-    All computations use float64, regardless of JAX's configuration.
 
     Args:
         columns: the identified columns.
         chain: the robot; its inertias are not used.
         chunks: `Samples`, for example from `preprocess_stream`, whose columns of dry friction are filtered like their
-            torques; or tuples (q, qd, qdd, tau[, weights[, signals]]) of (N, n) arrays of any length N, in SI units. Rows
-            are multiplied by their weights; a weight of zero excludes a sample from the equations of a joint. The
-            signals are k further columns, of shape (N, n, k).
+            torques; or tuples (q, qd, qdd, tau[, weights[, signals]]) of arrays of any length N, as in `RunRows`.
         start: factors to which samples are added, for example those of an earlier log or of an interrupted accumulation
             (`save_factors`).
         progress: called with the number of samples accumulated so far.
@@ -284,7 +262,7 @@ def accumulate_stream(
         IdentificationError: there are no samples, the arrays have inconsistent shapes or contain non-finite numbers, or
             `start` was accumulated for different columns.
 
-    Cost: O(n^2 + sum_j c_j^2) per sample, where c_j is the number of columns that can be nonzero for joint j.
+    Cost: that of `accumulate_samples`.
     """
     found, done = start, 0
     for chunk in chunks:

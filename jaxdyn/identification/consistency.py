@@ -1,20 +1,18 @@
-"""Entropic divergence of a link from its prior, a convex regulariser of its ten inertial parameters.
-
-Prior knowledge about a robot, expressed as linear equations and inequalities in its parameters.
-
-Damped Gauss-Newton method in the log-Cholesky parameters of links, for costs convex in the inertial parameters."""
+"""Prior knowledge as linear constraints on parameters, and minimisation of costs that are convex in inertial parameters."""
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from scipy import linalg
 
 from ..errors import IdentificationError
-from ..spatial.inertia import log_cholesky_factor, pseudo_inertia, pseudo_inertia_factor
+from ..spatial.inertia import pseudo_inertia, pseudo_inertia_factor
 from .defaults import DENSITIES
 
 
@@ -27,12 +25,8 @@ def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Fl
     Source: Lee, Wensing & Park 2020.
     """
     u0, u = pseudo_inertia_factor(pseudo_inertia(prior)), pseudo_inertia_factor(pseudo_inertia(pi))
-    m = _left_solve(u0, u)
+    m = jax.scipy.linalg.solve_triangular(u0, u, lower=False)
     return jnp.sum(m**2) - 2 * jnp.sum(jnp.log(jnp.diagonal(u) / jnp.diagonal(u0))) - 4
-
-
-def _left_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
-    return jax.scipy.linalg.solve_triangular(u, a, lower=False)
 
 
 # -- constraints
@@ -117,8 +111,7 @@ class Consistency:
 
     Attributes:
         mass: total mass of all moving links [kg], if known.
-        constraints: constraints on the parameters, for example from `known_parameters`, `mass_bounds` or
-            `bounding_ellipsoid`.
+        constraints: constraints on the parameters (`known_parameters`, `linear_constraints`, `bounding_ellipsoid`).
         densities: lower and upper bounds on the density of a link [kg/m^3], defined as the density of the solid
             ellipsoid with the link's mass and inertia. If given, the size of each link is also bounded by an ellipsoid
             derived from the distances between joints (`link_bounds`). None means no bounds on size and density.
@@ -134,104 +127,55 @@ class Consistency:
         """Express the total mass as a constraint on the parameters; `names` are the names of all parameters."""
         known = self.constraints or no_constraints(len(names))
         if self.mass is not None:
-            known = known + total_mass_constraint(names, self.mass)
+            if not self.mass > 0:
+                raise IdentificationError(f"the total mass is {self.mass:g} kg; it must be positive")
+            known += linear_constraints(names, {f"m{i + 1}": 1.0 for i in range(_links(names))}, equal=self.mass)
         return dataclasses.replace(self, mass=None, constraints=known)
 
 
-def linear_equalities(rows: Float[np.ndarray, "e p"], values: Float[np.ndarray, " e"]) -> Constraints:
-    """Constraints rows @ x = values on the parameters x.
-
-    Args:
-        rows: (e, p) coefficients of the parameters in each equation, in column order; or (p,) for a single equation.
-        values: (e,) right-hand sides of the equations, in SI units.
-
-    Raises:
-        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
-    """
-    rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
-    return Constraints(rows, values, np.zeros((0, rows.shape[1])), np.zeros(0))
-
-
-def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray, " i"]) -> Constraints:
-    """Constraints rows @ x >= values on the parameters x.
-
-    Args:
-        rows: (i, p) coefficients of the parameters in each inequality, in column order; or (p,) for a single
-            inequality.
-        values: (i,) right-hand sides of the inequalities, in SI units.
-
-    Raises:
-        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
-    """
-    rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
-    return Constraints(np.zeros((0, rows.shape[1])), np.zeros(0), rows, values)
-
-
-def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Constraints:
-    """Constraints that fix the values of known parameters, for example {"m7": 0.9, "Ia1": 0.31}.
+def linear_constraints(
+    names: Sequence[str],
+    terms: Mapping[str, float],
+    *,
+    equal: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Constraints:
+    """Constraint on a sum of parameters with coefficients, for example {"m1": 1.0, "m2": 1.0}: its value, or its bounds.
 
     Args:
         names: names of all parameters (`Columns.names`).
-        values: the known values, by parameter name, in SI units.
+        terms: coefficients of the sum, by parameter name.
+        equal: value of the sum, in SI units.
+        least: lower bound of the sum.
+        most: upper bound of the sum.
+
+    Raises:
+        IdentificationError: a name is unknown, no value or bound is given, or the lower bound exceeds the upper bound.
+    """
+    if unknown := [name for name in terms if name not in names]:
+        raise IdentificationError(f"unknown parameter {unknown[0]!r}; the parameters are {', '.join(names)}")
+    if equal is None and least is None and most is None:
+        raise IdentificationError(f"specify equal, least or most of the sum of {', '.join(terms)}")
+    if least is not None and most is not None and least > most:
+        raise IdentificationError(f"the lower bound on {', '.join(terms)} exceeds the upper bound")
+    row = np.zeros(len(names))
+    row[[list(names).index(name) for name in terms]] = list(terms.values())
+    stated = lambda sides: (
+        np.array([sign * row for sign, side in sides if side is not None]).reshape(-1, len(row)),
+        np.array([sign * side for sign, side in sides if side is not None], float),
+    )
+    return Constraints(*stated([(1.0, equal)]), *stated([(1.0, least), (-1.0, most)]))
+
+
+def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Constraints:
+    """Constraints that fix the values of known parameters, for example {"m7": 0.9, "Ia1": 0.31}, in SI units.
 
     Raises:
         IdentificationError: a name is unknown.
     """
-    unknown = [name for name in values if name not in names]
-    if unknown:
-        raise IdentificationError(f"unknown parameter {unknown[0]!r}; the parameters are {', '.join(names)}")
-    rows = np.zeros((len(values), len(names)))
-    rows[np.arange(len(values)), [list(names).index(name) for name in values]] = 1
-    return linear_equalities(rows, np.array(list(values.values()), float))
-
-
-def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
-    """Constraint that fixes the total mass of all moving links, without the mass of a fixed base.
-
-    Args:
-        names: names of all parameters (`Columns.names`).
-        mass: the total mass [kg].
-
-    Raises:
-        IdentificationError: the mass is not positive.
-    """
-    if not mass > 0:
-        raise IdentificationError(f"the total mass is {mass:g} kg; it must be positive")
-    return linear_equalities(_mass_rows(names).sum(0, keepdims=True), np.array([float(mass)]))
-
-
-def mass_bounds(
-    names: Sequence[str], least: Float[np.ndarray, " n"] | None = None, most: Float[np.ndarray, " n"] | None = None
-) -> Constraints:
-    """Bounds on the mass of each link, least <= m_i <= most.
-
-    Args:
-        names: names of all parameters (`Columns.names`).
-        least: lower bounds [kg], with -inf for links without a lower bound; None means no lower bounds.
-        most: upper bounds [kg], with inf for links without an upper bound; None means no upper bounds.
-
-    Raises:
-        IdentificationError: the number of bounds differs from the number of links, a bound is NaN, or a lower bound
-            exceeds the upper bound.
-    """
-    rows = _mass_rows(names)
-    blocks = [np.zeros((0, rows.shape[1]))]
-    values = [np.zeros(0)]
-    for bound, sign in ((least, 1.0), (most, -1.0)):
-        if bound is not None:
-            bound = np.asarray(bound, float)
-            if bound.shape != (len(rows),) or np.isnan(bound).any():
-                raise IdentificationError(
-                    f"the mass bounds have shape {bound.shape}; they must have shape ({len(rows)},), one per link, and must "
-                    "not contain NaN"
-                )
-            given = np.isfinite(bound)
-            blocks.append(sign * rows[given])
-            values.append(sign * bound[given])
-    if least is not None and most is not None and np.any(np.asarray(least) > np.asarray(most)):
-        link = int(np.argmax(np.asarray(least) > np.asarray(most)))
-        raise IdentificationError(f"link {link + 1}: the lower bound on its mass exceeds the upper bound")
-    return linear_inequalities(np.concatenate(blocks), np.concatenate(values))
+    fixed = (linear_constraints(names, {name: 1.0}, equal=value) for name, value in values.items())
+    return functools.reduce(operator.add, fixed, no_constraints(len(names)))
 
 
 def bounding_ellipsoid(
@@ -258,7 +202,7 @@ def bounding_ellipsoid(
     Raises:
         IdentificationError: the link does not exist, a shape is wrong, or a semi-axis is not positive.
     """
-    n = len(_mass_rows(names))
+    n = _links(names)
     centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)
     if not 1 <= link <= n:
         raise IdentificationError(f"there is no link {link}; links are numbered from 1 to {n}")
@@ -266,17 +210,26 @@ def bounding_ellipsoid(
         raise IdentificationError(
             f"link {link}: an ellipsoid needs a centre of three coordinates and three positive semi-axes [m]"
         )
-    r = np.eye(3) if rotation is None else np.asarray(rotation, float)
-    e = r @ np.diag(semi_axes**-2.0) @ r.T
+    row = ellipsoid_row(len(names), link - 1, centre, semi_axes, np.eye(3) if rotation is None else rotation)
+    return inequalities(row[None], np.zeros(1))
+
+
+def ellipsoid_row(p: int, link: int, centre: np.ndarray, axes: np.ndarray, turn: np.ndarray) -> Float[np.ndarray, " p"]:
+    """The coefficients of tr(J Q) of `bounding_ellipsoid`; `link` counts from 0."""
+    e = turn @ np.diag(axes**-2.0) @ turn.T
     # tr(J Q) = m (1 - c^T E c) + 2 h^T E c - tr(S E), where the second moment S follows from the inertia at the origin
-    row = np.zeros(len(names))
-    at = 10 * (link - 1)
+    row, at = np.zeros(p), 10 * link
     row[at] = 1 - centre @ e @ centre
     row[at + 1 : at + 4] = 2 * e @ centre
     half = 0.5 * np.trace(e)
     row[[at + 4, at + 6, at + 9]] = np.diag(e) - half
     row[[at + 5, at + 7, at + 8]] = 2 * e[0, 1], 2 * e[0, 2], 2 * e[1, 2]
-    return linear_inequalities(row[None], np.zeros(1))
+    return row
+
+
+def inequalities(rows: Float[np.ndarray, "i p"], sides: Float[np.ndarray, " i"]) -> Constraints:
+    """Constraints rows @ x >= sides."""
+    return dataclasses.replace(no_constraints(rows.shape[1]), least=rows, least_of=sides)
 
 
 def no_constraints(p: int) -> Constraints:
@@ -284,14 +237,9 @@ def no_constraints(p: int) -> Constraints:
     return Constraints(np.zeros((0, p)), np.zeros(0), np.zeros((0, p)), np.zeros(0))
 
 
-def _mass_rows(names: Sequence[str]) -> np.ndarray:
-    """Rows (n, p) that select the links' masses; a link's mass is the first of its ten inertial parameters."""
-    links = 0
-    while 10 * links < len(names) and names[10 * links] == f"m{links + 1}":
-        links += 1
-    rows = np.zeros((links, len(names)))
-    rows[np.arange(links), 10 * np.arange(links)] = 1
-    return rows
+def _links(names: Sequence[str]) -> int:
+    """Number of links, of which the first of the ten inertial parameters is the mass m1, m2, ..."""
+    return next(n for n in range(len(names) + 1) if names[10 * n : 10 * n + 1] != (f"m{n + 1}",))
 
 
 # -- gauss newton
@@ -299,6 +247,7 @@ def _mass_rows(names: Sequence[str]) -> np.ndarray:
 REACH = 0.95  # longest step, as a fraction of the distance to the boundary of consistency
 TAKEN = 1e-3  # smallest ratio of actual to predicted decrease at which a step is accepted
 
+UNITS = np.stack([pseudo_inertia(unit) for unit in np.eye(10)])  # pseudo-inertia of each parameter alone
 # map from the entries (0, 0), (0, 1), ... of the pseudo-inertia to the ten parameters
 LINEAR = np.zeros((10, 4, 4))
 LINEAR[0, 3, 3] = LINEAR[1, 0, 3] = LINEAR[2, 1, 3] = LINEAR[3, 2, 3] = 1
@@ -388,10 +337,6 @@ class Cost:
     multipliers: Float[np.ndarray, " c"]
     stiffness: float
 
-    @functools.cached_property
-    def _inverse(self) -> np.ndarray:
-        return np.linalg.inv(self.u0)
-
     def force(self, x: np.ndarray) -> np.ndarray:
         """Updated Lagrange multipliers (c,) of the constraints at the parameters x."""
         force = self.multipliers + self.stiffness * (self.rows @ x - self.sides)
@@ -399,14 +344,11 @@ class Cost:
 
     def __call__(self, point: Point) -> float:
         """The cost; NaN or infinity outside the feasible set."""
-        x, n = point.parameters, len(self.u0)
+        x = point.parameters
         if not np.all(np.abs(x) < 1e100):
             return np.nan
-        white = self._inverse @ point.u
-        diagonal = np.diagonal(white, axis1=1, axis2=2)
-        ratio = np.where(self.positive, point.rest / self.centre, 1.0)
+        entropy, ratio = divergence(self.u0, point.u), np.where(self.positive, point.rest / self.centre, 1.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            entropy = (white**2).sum() - 2 * np.log(diagonal).sum() - 4 * n
             others = (ratio - np.log(ratio) - 1).sum()
         return float(
             0.5 * ((self.matrix @ x - self.values) ** 2).sum()
@@ -428,33 +370,31 @@ class Cost:
         """
         x, inner = point.parameters, 10 * len(self.u0)
         jacobian = point.jacobian(self.scale(point))
-        white = self._inverse @ point.u
-        entropy = _entropy_slope(white)
         weight = self.barrier + self.weight
         force = self.force(x)
         active = (~self.least | (force < 0)).astype(float)
         gradient = self.matrix.T @ (self.matrix @ x - self.values) + self.ridge * (x - self.prior) + self.rows.T @ force
         curved = [self.matrix, self.rows * np.sqrt(self.stiffness * active)[:, None], np.diag(np.sqrt(self.ridge))]
         g = jacobian.T @ gradient
-        g[:inner] += weight * entropy.ravel()
+        g[:inner] += weight * divergence_slope(self.u0, point.u)
         g[inner:] += self.barrier * np.where(self.positive, point.rest / self.centre - 1, 0.0)
         half = np.concatenate(curved) @ jacobian
         return g, half.T @ half + self.metric(weight)
 
     def metric(self, weight: float) -> np.ndarray:
         """Hessian of the entropy in local coordinates, which is the same at every point; `weight` scales the links' part."""
-        inner = 10 * len(self.u0)
-        metric = np.zeros((inner + len(self.positive),) * 2)
-        metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
-        metric[inner:, inner:] = np.diag(np.where(self.positive, self.barrier, 0.0))
-        return metric
+        others = np.diag(np.where(self.positive, self.barrier, 0.0))
+        return np.asarray(linalg.block_diag(weight * divergence_metric(len(self.u0)), others))
 
 
 def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
     """Point after a step in local coordinates: U <- U M(step) for links, x <- x exp(step) for positive parameters."""
     inner = 10 * len(point.u)
-    factors = np.asarray(_factors(jnp.asarray(step[:inner].reshape(-1, 10))))
+    theta = step[:inner].reshape(-1, 10)
     with np.errstate(over="ignore", invalid="ignore"):
+        factors = np.einsum("nk,kij->nij", theta[:, 4:], _GENERATORS[4:])  # as in `log_cholesky_factor`
+        factors[:, [0, 1, 2], [0, 1, 2]], factors[:, 3, 3] = np.exp(theta[:, 1:4]), 1.0
+        factors *= np.exp(theta[:, 0])[:, None, None]
         rest = np.where(
             cost.positive,
             point.rest * np.exp(np.where(cost.positive, step[inner:], 0)),
@@ -471,9 +411,9 @@ def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
         np.linalg.eigvalsh(change).min(initial=0.0), np.where(cost.positive, step[inner:], 0.0).min(initial=0.0)
     )
     share = min(1.0, REACH / max(-least, 1e-300))
-    inside = np.eye(4) + share * change
-    factors = np.linalg.cholesky(inside[:, ::-1, ::-1])[:, ::-1, ::-1]
-    return Point(point.u @ factors, point.rest + share * cost.scale(point) * step[inner:])
+    return Point(
+        point.u @ upper_factor(np.eye(4) + share * change), point.rest + share * cost.scale(point) * step[inner:]
+    )
 
 
 def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
@@ -483,12 +423,7 @@ def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Po
     log-Cholesky parameters, which never reach the boundary of consistency. The candidate with the lower cost is used.
 
     The damping term uses the metric of the entropy, in which the boundary is at least one unit away. The damping factor
-    decreases after every successful step and increases after every rejected step (Nielsen 1999).
-
-    Cost: O(p^3) per step.
-
-    Returns:
-        The point, the number of steps tried, and whether the tolerance was met.
+    changes as in Nielsen 1999. Returns the point, the number of steps tried, and whether the tolerance was met.
     """
     size = 10 * len(point.u) + len(point.rest)
     metric = dataclasses.replace(cost, barrier=1.0).metric(1.0)
@@ -524,32 +459,30 @@ def _solve(h: np.ndarray, g: np.ndarray) -> np.ndarray:
     return np.linalg.solve(scaled + 1e-15 * np.eye(len(g)), g / size) / size
 
 
-@jax.jit
-def _factors(theta):
-    return jax.vmap(log_cholesky_factor)(theta)
-
-
-@jax.jit
-def _factors_of(pi):
-    return jax.vmap(lambda one: pseudo_inertia_factor(pseudo_inertia(one)))(pi)
+def upper_factor(j: Float[np.ndarray, "n 4 4"]) -> Float[np.ndarray, "n 4 4"]:
+    """Upper triangular factors U of positive definite matrices U U^T."""
+    return np.linalg.cholesky(j[:, ::-1, ::-1])[:, ::-1, ::-1]
 
 
 def prior_factors(prior: Float[np.ndarray, " p"], n: int) -> Float[np.ndarray, "n 4 4"]:
     """Upper triangular factors of the pseudo-inertias of n links, from full parameters."""
-    with jax.enable_x64(True):
-        return np.asarray(_factors_of(jnp.asarray(np.asarray(prior, float)[: 10 * n].reshape(n, 10))))
+    return upper_factor(np.einsum("nk,kij->nij", np.asarray(prior, float)[: 10 * n].reshape(n, 10), UNITS))
 
 
-def divergence_slopes(
-    point: Point, prior: Float[np.ndarray, " p"]
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m m"]]:
-    """Gradient and Hessian of the sum of the entropic divergence over the links of a point, in its local coordinates."""
-    n = len(point.u)
-    white = np.linalg.inv(prior_factors(prior, n)) @ point.u
-    return _entropy_slope(white).ravel(), np.kron(np.eye(n), _METRIC)
+def divergence(u0: Float[np.ndarray, "n 4 4"], u: Float[np.ndarray, "n 4 4"]) -> float:
+    """Sum of the entropic divergence of links with the factors u from links with the factors u0."""
+    white = np.linalg.solve(u0, u)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        return float((white**2).sum() - 2 * np.log(np.diagonal(white, axis1=1, axis2=2)).sum() - 4 * len(u))
 
 
-def _entropy_slope(white: Float[np.ndarray, "n 4 4"]) -> Float[np.ndarray, "n 10"]:
-    """Gradient of the entropic divergence in local coordinates, for links with the factors u0 @ white."""
-    squares = white.transpose(0, 2, 1) @ white
-    return np.einsum("nij,kij->nk", squares, _ALONG) - np.trace(_ALONG, axis1=1, axis2=2)
+def divergence_slope(u0: Float[np.ndarray, "n 4 4"], u: Float[np.ndarray, "n 4 4"]) -> Float[np.ndarray, " m"]:
+    """Gradient of `divergence` in local coordinates (`Point.jacobian`); its Hessian is `divergence_metric`."""
+    white = np.linalg.solve(u0, u)
+    slope = np.einsum("nij,kij->nk", white.transpose(0, 2, 1) @ white, _ALONG)
+    return (slope - np.trace(_ALONG, axis1=1, axis2=2)).ravel()
+
+
+def divergence_metric(n: int) -> Float[np.ndarray, "m m"]:
+    """Hessian of `divergence` for n links in local coordinates, which is the same at every point."""
+    return np.kron(np.eye(n), _METRIC)

@@ -13,10 +13,8 @@ Bounds on the size of links, derived from the kinematics, and on their density, 
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 from scipy import linalg
 
 from ..errors import IdentificationError, ModelError
@@ -25,13 +23,15 @@ from ..spatial.inertia import check_consistent, pseudo_inertia
 from .base import BaseParameters
 from .columns import Columns
 from .consistency import (
+    UNITS,
     Constraints,
     Cost,
     Point,
-    bounding_ellipsoid,
-    divergence_slopes,
-    entropic_divergence,
-    linear_inequalities,
+    divergence,
+    divergence_metric,
+    divergence_slope,
+    ellipsoid_row,
+    inequalities,
     minimise,
     no_constraints,
     prior_factors,
@@ -92,17 +92,8 @@ class ConsistentProblem:
 
     def cost(self, x: Float[np.ndarray, " p"]) -> float:
         """Total cost of x: misfit, weighted divergence from the prior, and regularisation."""
-        n = 10 * self.links
-        with jax.enable_x64(True):
-            pi, prior = (jnp.asarray(v[:n].reshape(-1, 10)) for v in (x, self.prior))
-            divergence = float(_divergences(pi, prior).sum()) if self.links else 0.0
-        ridge = 0.5 * float((self.ridge * (x - self.prior) ** 2).sum())
-        return self.misfit(x) + self.weight * divergence + ridge
-
-
-@jax.jit
-def _divergences(pi: Array, prior: Array) -> Array:
-    return jax.vmap(entropic_divergence)(pi, prior)
+        apart = divergence(prior_factors(self.prior, self.links), prior_factors(x, self.links))
+        return self.misfit(x) + self.weight * apart + 0.5 * float((self.ridge * (x - self.prior) ** 2).sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,23 +189,40 @@ def consistent_problem(
     Raises:
         IdentificationError: the prior is physically inconsistent, or the constraints or the weight are invalid.
     """
-    links, r = _links(columns, base, prior), estimate.rows
+    r, p = estimate.rows, base.matrix.shape[1]
+    constraints = constraints or no_constraints(p)
+    links = next((n for n in range(p + 1) if len(columns.names(n)) == p), None)
+    if links is None:
+        raise IdentificationError(f"the columns do not match the base parameters, which combine {p} full parameters")
+    if np.shape(prior) != (p,):
+        raise IdentificationError(
+            f"the prior has shape {np.shape(prior)}; it must have one entry for each of the {p} full parameters"
+        )
+    if not (np.isfinite(weight) and weight > 0):
+        raise IdentificationError(
+            f"the prior's weight is {weight:g}; it must be positive and finite, so that the estimate is unique"
+        )
+    if constraints.equal.shape[1] != p:
+        raise IdentificationError(
+            f"the constraints are on {constraints.equal.shape[1]} parameters, but there are {p} full parameters"
+        )
+    for i, pi in enumerate(prior[: 10 * links].reshape(-1, 10)):
+        try:
+            check_consistent(str(i + 1), pi)
+        except ModelError as error:
+            raise IdentificationError(f"the prior is not physically consistent: {error}") from None
     q, upper = np.linalg.qr(r[:, base.kept])
     values = q.T @ r[:, -1]
-    floor = 0.5 * max(float(r[:, -1] @ r[:, -1] - values @ values), 0.0)
-    start = np.linalg.lstsq(base.matrix, estimate.values - base.matrix @ prior, rcond=None)[0] + prior
-    return _checked(
-        ConsistentProblem(
-            matrix=upper @ base.matrix,
-            values=values,
-            floor=floor,
-            prior=np.asarray(prior, float),
-            start=start,
-            links=links,
-            positive=positive_columns(columns, links) & base.matrix.any(axis=0),
-            constraints=constraints or no_constraints(len(prior)),
-            weight=float(weight),
-        )
+    return ConsistentProblem(
+        matrix=upper @ base.matrix,
+        values=values,
+        floor=0.5 * max(float(r[:, -1] @ r[:, -1] - values @ values), 0.0),
+        prior=np.asarray(prior, float),
+        start=np.linalg.lstsq(base.matrix, estimate.values - base.matrix @ prior, rcond=None)[0] + prior,
+        links=links,
+        positive=positive_columns(columns, links) & base.matrix.any(axis=0),
+        constraints=constraints,
+        weight=float(weight),
     )
 
 
@@ -231,105 +239,9 @@ def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -
     logarithms in the barrier. In the last round, this bound is 1e-8 times the larger of `floor` and b / 2, for b base
     parameters. An augmented Lagrangian enforces the constraints to within 1e-9 of the size of their terms.
 
-    Args:
-        problem: result of `consistent_problem`.
-        base: the base parameters.
-
     Raises:
         IdentificationError: the constraints cannot be satisfied.
     """
-    with jax.enable_x64(True):
-        return _solve(problem, base)
-
-
-def feasible_parameters(
-    base: BaseParameters,
-    values: Float[np.ndarray, " b"],
-    columns: Columns,
-    prior: Float[np.ndarray, " p"],
-    *,
-    deviations: Float[np.ndarray, " b"] | None = None,
-    constraints: Constraints | None = None,
-) -> ConsistentEstimate:
-    """Find physically consistent full parameters whose base parameters equal given values or are nearest to them.
-
-    If several solutions exist, the one nearest the prior is returned. Deviations of base parameters are measured in
-    units of `deviations`, and the `misfit` of the result is half the sum of their squares. A misfit below 1e-6 means
-    that physically consistent parameters with the given base parameters exist.
-
-    Args:
-        base: the base parameters.
-        values: values of the base parameters, in SI units.
-        columns: columns of the full parameters.
-        prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
-        deviations: unit in which the deviation of each base parameter is measured; by default 1e-6 of its value, but at
-            least 1e-9 of the largest value.
-        constraints: constraints from prior knowledge.
-
-    Raises:
-        IdentificationError: the prior is physically inconsistent, a shape is wrong, or the constraints are infeasible.
-    """
-    values = np.asarray(values, float)
-    if values.shape != (base.size,):
-        raise IdentificationError(
-            f"values have shape {values.shape}; there must be one value for each of the {base.size} base parameters"
-        )
-    if deviations is None:
-        deviations = np.maximum(1e-6 * np.abs(values), 1e-9 * max(np.abs(values).max(), 1e-3))
-    scale = 1 / np.asarray(deviations, float)
-    links = _links(columns, base, prior)
-    problem = ConsistentProblem(
-        matrix=scale[:, None] * base.matrix,
-        values=scale * values,
-        floor=0.0,
-        prior=np.asarray(prior, float),
-        start=np.linalg.lstsq(base.matrix, values - base.matrix @ prior, rcond=None)[0] + prior,
-        links=links,
-        positive=positive_columns(columns, links),
-        constraints=constraints or no_constraints(len(prior)),
-    )
-    return consistent_least_squares(_checked(problem), base)
-
-
-def _links(columns: Columns, base: BaseParameters, prior: np.ndarray) -> int:
-    """Number of links, from the number of columns."""
-    p = base.matrix.shape[1]
-    if np.shape(prior) != (p,):
-        raise IdentificationError(
-            f"the prior has shape {np.shape(prior)}; it must have one entry for each of the {p} full parameters"
-        )
-    for n in range(p + 1):
-        if len(columns.names(n)) == p:
-            return n
-    raise IdentificationError(
-        f"the columns do not match the base parameters, which are combinations of {p} full parameters"
-    )
-
-
-def _checked(problem: ConsistentProblem) -> ConsistentProblem:
-    if not (np.isfinite(problem.weight) and problem.weight > 0):
-        raise IdentificationError(
-            f"the prior's weight is {problem.weight:g}; it must be positive and finite, so that the estimate is unique"
-        )
-    p = len(problem.prior)
-    if problem.constraints.equal.shape[1] != p:
-        raise IdentificationError(
-            f"the constraints are on {problem.constraints.equal.shape[1]} parameters, but there are {p} full parameters"
-        )
-    if np.any(problem.positive[: 10 * problem.links]):
-        raise IdentificationError(
-            "only drive terms and extra columns can be marked positive; inertial parameters are always physically "
-            "consistent"
-        )
-    for i, pi in enumerate(problem.prior[: 10 * problem.links].reshape(-1, 10)):
-        try:
-            check_consistent(str(i + 1), pi)
-        except ModelError as error:
-            raise IdentificationError(f"the prior is not physically consistent: {error}") from None
-    return problem
-
-
-def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
     cost, point = _first(problem)
     links, positive = problem.links, int(cost.positive.sum())
     final = GAP * cost.barrier / (4 * links + positive + 1)
@@ -388,7 +300,7 @@ def _accuracy(
     stretch, axes = np.linalg.eigh(white @ white.transpose(0, 2, 1))
     larger = Point(u0 @ axes * np.sqrt(np.maximum(stretch, 1.0))[:, None], np.zeros(m))
     local = larger.jacobian(np.ones(m))
-    slope, bend = divergence_slopes(larger, problem.prior)
+    bend = divergence_metric(n)
     stand_in = np.isin(np.arange(n), problem.stand_ins).repeat(10)
     ridge = np.sqrt(problem.ridge)[:, None] * local
 
@@ -404,7 +316,7 @@ def _accuracy(
     along = base.matrix @ local
     stated = np.where(stand_in, NO_INFORMATION, 1.0)
     covariance = along @ inverse(stated, np.sqrt(NO_INFORMATION) * ridge, along.T)
-    gradient = np.concatenate([problem.weight * slope, np.zeros(m)])
+    gradient = np.concatenate([problem.weight * divergence_slope(u0, larger.u), np.zeros(m)])
     return 0.5 * (covariance + covariance.T), along @ inverse(np.ones(10 * n), ridge, gradient)
 
 
@@ -417,10 +329,8 @@ def parameter_bounds(problem: ConsistentProblem) -> Float[np.ndarray, "p 2"]:
     for row, side in zip(problem.constraints.least, problem.constraints.least_of, strict=True):
         if np.count_nonzero(row) == 1:
             k = int(np.argmax(row != 0))
-            if row[k] > 0:
-                bounds[k, 0] = max(bounds[k, 0], side / row[k])
-            else:
-                bounds[k, 1] = min(bounds[k, 1], side / row[k])
+            end, tighter = (0, max) if row[k] > 0 else (1, min)
+            bounds[k, end] = tighter(bounds[k, end], side / row[k])
     return bounds
 
 
@@ -481,13 +391,11 @@ class LinkBounds:
     least: Float[np.ndarray, " n"]
     most: Float[np.ndarray, " n"]
 
-    def constraints(self, names: tuple[str, ...]) -> Constraints:
-        """Constraints that keep every link inside its ellipsoid (`bounding_ellipsoid`); `names` as in `Columns.names`."""
-        out = no_constraints(len(names))
-        for i, (c, s, r) in enumerate(zip(self.centres, self.semi_axes, self.rotations, strict=True)):
-            if np.all(np.isfinite(s)):
-                out = out + bounding_ellipsoid(names, i + 1, c, s, r)
-        return out
+    def constraints(self, p: int) -> Constraints:
+        """Constraints on p parameters that keep every link inside its ellipsoid (`bounding_ellipsoid`)."""
+        bodies = enumerate(zip(self.centres, self.semi_axes, self.rotations, strict=True))
+        rows = [ellipsoid_row(p, i, c, s, r) for i, (c, s, r) in bodies if np.all(np.isfinite(s))]
+        return inequalities(np.reshape(rows, (-1, p)), np.zeros(len(rows)))
 
 
 def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> LinkBounds:
@@ -507,7 +415,7 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
     If the chain has inertias, the bounds are widened where necessary to include its links with a safety factor of 1.5.
 
     Args:
-        chain: the robot; only links with inertia can widen the bounds.
+        chain: the robot.
         densities: lower and upper bounds on the density of each link [kg/m^3].
 
     Raises:
@@ -580,17 +488,13 @@ def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> 
 
 def equivalent_density(pi: Float[np.ndarray, "10"]) -> float:
     """Density of the solid ellipsoid with a link's mass and inertia [kg/m^3]; infinite for a flat or inconsistent link."""
-    volume = _volume(pi)
-    return float(pi[0] / volume) if volume > 0 else np.inf
-
-
-def _volume(pi: Float[np.ndarray, "10"]) -> float:
-    """Volume 4 pi / 3 a b c of the solid ellipsoid with the second moments m a^2 / 5, m b^2 / 5, m c^2 / 5 [m^3]."""
     m = pi[0]
     if not m > 0:
-        return 0.0
+        return np.inf
+    # the second moments of the ellipsoid with semi-axes a, b, c are m a^2 / 5, m b^2 / 5, m c^2 / 5, its volume 4 pi / 3 a b c
     squares = 5 / m * np.linalg.eigvalsh(pseudo_inertia(pi)[:3, :3] - np.outer(pi[1:4], pi[1:4]) / m)
-    return float(4 / 3 * np.pi * np.sqrt(max(np.prod(squares), 0.0))) if squares.min() > 0 else 0.0
+    volume = 4 / 3 * np.pi * np.sqrt(max(np.prod(squares), 0.0)) if squares.min() > 0 else 0.0
+    return float(m / volume) if volume > 0 else np.inf
 
 
 def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: LinkBounds) -> ConsistentEstimate:
@@ -609,17 +513,11 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
     If the density bounds conflict with the other constraints, the rounds end with the last feasible estimate. Some of
     its links may then violate their bounds; `unusual_links` names these links.
 
-    Args:
-        problem: result of `consistent_problem`.
-        base: the base parameters.
-        bounds: result of `link_bounds`.
-
     Raises:
         IdentificationError: the constraints cannot be satisfied.
     """
     p, n = len(problem.prior), problem.links
-    names = tuple(f"m{i // 10 + 1}" if i % 10 == 0 and i < 10 * n else "" for i in range(p))
-    known = problem.constraints + bounds.constraints(names)
+    known = problem.constraints + bounds.constraints(p)
     thickness = np.zeros(n)
     light: dict[int, Constraints] = {}
     found = _thickened(problem, base, known, thickness)
@@ -664,9 +562,9 @@ def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Co
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
     row = np.zeros(p)
-    row[10 * link : 10 * link + 10] = [np.sum(pseudo_inertia(unit) * inverse) for unit in np.eye(10)]
+    row[10 * link : 10 * link + 10] = np.einsum("kij,ij->k", UNITS, inverse)
     row[10 * link] -= 6 / m
-    return linear_inequalities(-row[None], np.array([2.0 + above]))
+    return inequalities(-row[None], np.array([2.0 + above]))
 
 
 def unusual_links(

@@ -1,8 +1,4 @@
-"""Excitation trajectories: finite Fourier series that start and end at rest.
-
-Motion limits: how much of them a trajectory uses, and scaling of motions that exceed them.
-
-Tables and plots of excitation trajectories."""
+"""Excitation trajectories: finite Fourier series at rest at both ends, limits of motion, tables and plots."""
 
 import dataclasses
 import functools
@@ -43,8 +39,6 @@ class JointTrajectory(Protocol):
 class FourierTrajectory:
     """Periodic Fourier trajectory, q(t) = centre + sum_k a_k sin(k w t) / (k w) - b_k cos(k w t) / (k w).
 
-    Source: Swevers et al. 1997.
-
     Attributes:
         centre: (n,) centre positions [rad or m].
         a: (n, harmonics) amplitudes a_k of the cosines in the velocity [rad/s or m/s].
@@ -74,13 +68,19 @@ class FourierTrajectory:
         return _fourier(np, t, self.centre, self.a, self.b, self.period)
 
 
-def _fourier(xp: ModuleType, t, centre, a, b, period):
-    """The series and its derivatives, computed by NumPy or JAX."""
-    k = xp.arange(1, a.shape[1] + 1, dtype=t.dtype)[None] * (2 * np.pi / period)
+def _waves(xp: ModuleType, t, harmonics: int, period):
+    """Functions sin(k w t) / (k w) and -cos(k w t) / (k w), k = 1..K, and their three derivatives: (4, N, 2 K)."""
+    k = xp.arange(1, harmonics + 1, dtype=t.dtype)[None] * (2 * np.pi / period)
     phase = t[:, None] * k
     sin, cos = xp.sin(phase), xp.cos(phase)
-    q = centre[None] + (sin / k) @ a.T - (cos / k) @ b.T
-    return q, cos @ a.T + sin @ b.T, -(sin * k) @ a.T + (cos * k) @ b.T
+    values = [(sin / k, -cos / k), (cos, sin), (-sin * k, cos * k), (-cos * k**2, -sin * k**2)]
+    return xp.stack([xp.concatenate(pair, axis=1) for pair in values])
+
+
+def _fourier(xp: ModuleType, t, centre, a, b, period):
+    """The series and its first two derivatives, computed by NumPy or JAX."""
+    q, qd, qdd = _waves(xp, t, a.shape[1], period)[:3] @ xp.concatenate([a, b], axis=1).T
+    return centre[None] + q, qd, qdd
 
 
 _traced = jax.jit(functools.partial(_fourier, jnp))
@@ -89,17 +89,15 @@ _traced = jax.jit(functools.partial(_fourier, jnp))
 def random_excitation(
     chain: Chain, period: float = 10.0, harmonics: int = 5, seed: int = 0, usage: float = 0.8
 ) -> FourierTrajectory:
-    """Create a random Fourier trajectory of all joints within their position and velocity limits.
+    """Create a Fourier trajectory with random amplitudes and phases, at rest at both ends, within the joints' limits.
 
-    Phases and amplitudes are random. Each joint starts at rest. Its motion is scaled to use at most the fraction
-    `usage` of its position range and of its velocity limit. A joint without position limits gets a range of one
-    revolution or, if it is prismatic, 1 m.
+    A joint without position limits gets a range of one revolution or, if it is prismatic, 1 m.
 
     Args:
         chain: the robot.
         period: period of the motion [s].
         harmonics: number of harmonics.
-        seed: seed for the random number generator.
+        seed: seed of the amplitudes.
         usage: largest fraction of the position range and of the velocity limit that a joint uses.
 
     Raises:
@@ -154,17 +152,9 @@ class FourierSeries:
 
     def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
         """Basis functions 1, sin(k w t) / (k w), -cos(k w t) / (k w), k = 1..K, and their derivatives at times t [s]."""
-        k = np.arange(1, self.harmonics + 1) * 2 * np.pi / self.duration
-        phase = t[:, None] * k
-        sin, cos = np.sin(phase), np.cos(phase)
-        one, zero = np.ones((len(t), 1)), np.zeros((len(t), 1))
-        values = [
-            [one, sin / k, -cos / k],
-            [zero, cos, sin],
-            [zero, -sin * k, cos * k],
-            [zero, -cos * k**2, -sin * k**2],
-        ]
-        return np.stack([np.hstack(row) for row in values])
+        constant = np.zeros((4, len(t), 1))
+        constant[0] = 1.0
+        return np.concatenate([constant, _waves(np, t, self.harmonics, self.duration)], axis=2)
 
     def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> FourierTrajectory:
         """The motion with the given coefficients."""
@@ -243,19 +233,11 @@ def motion_limits(
 ) -> MotionLimits:
     """Create motion limits from the limits of a chain and given values, which take precedence.
 
-    By default, position, velocity and torque limits (`limits.effort`) are those of the chain, and jerk is unlimited.
-    Robot descriptions contain no limits of acceleration, so the default is conservative: a joint needs at least 0.5 s to
-    reach its velocity limit or, if it has none, 1 rad/s or 0.5 m/s. For comparison, the joints of a Panda need 0.13 to
-    0.29 s at their published limits. Each limit is one number for all joints, or one number per joint.
-
-    Args:
-        chain: the robot.
-        lower: lower position limit [rad or m].
-        upper: upper position limit [rad or m].
-        velocity: limit of |qd| [rad/s or m/s].
-        acceleration: limit of |qdd| [rad/s^2 or m/s^2]; inf for no limit.
-        jerk: limit of |d qdd / dt| [rad/s^3 or m/s^3].
-        torque: limit of |tau| [N m or N].
+    Each limit (`MotionLimits`) is one number for all joints, or one number per joint; infinity means no limit. By
+    default, position, velocity and torque limits (`limits.effort`) are those of the chain, and jerk is unlimited. Robot
+    descriptions contain no limits of acceleration, so the default is conservative: a joint needs at least 0.5 s to reach
+    its velocity limit or, if it has none, 1 rad/s or 0.5 m/s. For comparison, the joints of a Panda need 0.13 to 0.29 s
+    at their published limits.
 
     Raises:
         IdentificationError: a limit has the wrong shape or is NaN; a limit other than a position limit is not positive;
@@ -295,11 +277,7 @@ def motion_limits(
 
 
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
-    """The limits, with a finite position range for every joint.
-
-    A joint without position limits gets a range centred at zero, of one revolution or, if it is prismatic, 1 m. A joint
-    with only one position limit gets a range of the same size that starts or ends at this limit.
-    """
+    """The limits, with a position range of one revolution or 1 m for joints without one, centred at zero if possible."""
     lower, upper = _finite_range(limits.lower, limits.upper, np.where(_turning(chain), 2 * np.pi, 1.0))
     return limits._replace(lower=lower, upper=upper)
 
@@ -356,16 +334,12 @@ def repaired(
 ) -> tuple[Float[np.ndarray, " n"], bool]:
     """Find factors that scale each joint's motion about the middle of its range such that all limits are satisfied.
 
-    Each joint's distance from the middle, velocity, acceleration and jerk are proportional to its factor, so the motion
-    of each joint is first scaled down until it satisfies the limits on these quantities. If the torques or the
-    clearance still violate their limits, all joints are then scaled by a common factor, which is found by bisection.
-    Also returns whether such factors were found.
+    First, each joint is scaled down to satisfy the limits on quantities that are proportional to its factor. If torques or
+    clearance still violate theirs, all joints are scaled by a common factor, found by bisection. Also returns whether such
+    factors were found.
 
     Args:
-        chain: the robot.
-        limits: limits, with finite position limits.
-        offset: q minus the middle of the ranges, qd, qdd and qddd, at the samples that must satisfy the limits.
-        clearance: the user's clearance function.
+        offset: q minus the middle of the (finite) ranges, qd, qdd and qddd.
     """
     middle = np.zeros_like(offset)
     middle[0] = (limits.upper + limits.lower) / 2
@@ -408,12 +382,7 @@ class TrajectorySamples(NamedTuple):
 
 
 def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1000.0) -> TrajectorySamples:
-    """Sample a trajectory and its torques in float64, at t = 0, 1 / rate, ... up to its duration.
-
-    Args:
-        chain: the robot, whose inertias and friction determine the torques.
-        trajectory: the motion t -> q, qd, qdd.
-        rate: sample rate [1/s].
+    """Sample a trajectory and its torques in float64, at t = 0, 1 / rate, ... up to its duration; rate in 1/s.
 
     Raises:
         IdentificationError: the rate is not positive, or is so low that there would be fewer than two samples.
@@ -434,13 +403,7 @@ def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1
 
 
 def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -> None:
-    """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., which `read_log` reads as a log.
-
-    All numbers are in SI units. The file is either written completely or left unchanged.
-
-    Args:
-        path: the file.
-        samples: the samples.
+    """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., in SI units, which `read_log` reads as a log.
 
     Raises:
         ModelError: the file cannot be written; an existing file remains unchanged.
@@ -459,13 +422,7 @@ def draw_trajectory(
     """Plot q, qd, qdd and tau of every joint over time, relative to their limits.
 
     Positions are plotted as distances from the middle of their range, so that their limits are -1 and 1. Quantities
-    without a limit are plotted relative to their largest magnitude.
-
-    Args:
-        path: the file; its suffix determines the format (png if there is none).
-        chain: the robot.
-        samples: the samples.
-        limits: limits from `motion_limits`.
+    without a limit are plotted relative to their largest magnitude. The file's suffix determines its format.
 
     Raises:
         ModelError: the file cannot be written; an existing file remains unchanged.

@@ -1,4 +1,4 @@
-"""Parallel solver for a batch of excitation problems: D-optimality within limits by an augmented Lagrangian method.
+"""Design of excitation trajectories: D-optimality within limits, by an augmented Lagrangian method, and its assessment.
 
 The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is:
 
@@ -8,13 +8,7 @@ The unknowns are the coefficients z (n, k) of a motion in a linear basis. The pr
 The constraints are written as c(z) <= 0, with multipliers mu and a penalty weight rho. Each round takes several steps
 of Adam on the Lagrangian of Powell, Hestenes and Rockafellar, f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho). It then
 updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4). Gradients are exact and include
-the derivatives of the regressor.
-
-Quality of an excitation trajectory: log det of the information matrix and condition number of the regressor.
-
-Design of excitation trajectories: the most informative motion within a robot's limits.
-
-Comparison of an excitation design with random motions and with a recorded motion."""
+the derivatives of the regressor."""
 
 import dataclasses
 import functools
@@ -52,9 +46,7 @@ from .excitation import (
 from .factors import as_float64, check_identifiable
 from .preprocessing import Filters, preprocess
 
-RIDGE = (
-    1e-10  # added to H, which is scaled to about unit size, so that it can be factorised even for poor initial motions
-)
+RIDGE = 1e-10  # added to H, which is scaled to about unit size, so that poor initial motions can be factorised
 
 
 class Setting(NamedTuple):
@@ -104,59 +96,51 @@ class State(NamedTuple):
     adam: PyTree
 
 
-def motion_at(matrices: Float[Array, "4 n N k"], limits: MotionLimits, z: Float[Array, "n k"]) -> Float[Array, "4 N n"]:
-    """q, qd, qdd and qddd for coefficients z; z = 0 corresponds to a robot at rest in the middle of the position ranges."""
-    motion = jnp.einsum("djmk,jk->dmj", matrices, z)
-    return motion.at[0].add(((limits.upper + limits.lower) / 2)[None])
+class Rating(NamedTuple):
+    """The criterion f of a motion, its constraint values c (satisfied if c <= 0), and the weighted RMS of its columns.
+
+    The constraints are those linear in z, on the fine grid, and all others, on the coarse grid.
+    """
+
+    value: Float[Array, ""]
+    excess: tuple[Array, Array]
+    sizes: Float[Array, " b"]
 
 
-def regressor_rows(setting: Setting, chain: Chain, motion: Float[Array, "4 N n"]) -> Float[Array, "N n p"]:
-    """The complete regressor at every sample."""
-    return jax.vmap(setting.columns.matrix, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
-
-
-def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Array:
-    count = len(rows)
-    rows = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None] / problem.scale[None, None]
-    rows = rows.reshape(-1, rows.shape[2])
-    information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
+def rated(setting: Setting, problem: ExcitationProblem, z: Float[Array, "n k"]) -> Rating:
+    """Rate the motion with coefficients z; z = 0 is a robot at rest in the middle of the position ranges."""
+    limits, chain, scale = problem.limits, problem.chain, problem.scale
+    middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
+    q, qd, qdd, _ = jnp.einsum("djmk,jk->dmj", problem.coarse, z)
+    q += middle[None]
+    rows = jax.vmap(setting.columns.matrix, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)
+    weighted = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None]
+    w = (weighted / scale[None, None]).reshape(-1, len(scale))
+    information = w.T @ w / len(q) + RIDGE * jnp.eye(len(scale), dtype=w.dtype)
     # use only one decomposition: a batch of LAPACK calls occupies a thread of XLA:CPU's pool while it waits for its
     # subtasks in the same pool, so two batches deadlock on two cores (jaxlib 0.10.2)
-    spectrum = jnp.linalg.eigvalsh(information * problem.scale[:, None] * problem.scale[None])
-    log_det = jnp.log(spectrum).sum() - 2 * jnp.log(problem.scale).sum()
-    return -log_det / rows.shape[1] + CONDITION_WEIGHT * jnp.log(spectrum[-1] / spectrum[0]) / 2
+    spectrum = jnp.linalg.eigvalsh(information * scale[:, None] * scale[None])
+    log_det = jnp.log(spectrum).sum() - 2 * jnp.log(scale).sum()
+    value = -log_det / len(scale) + CONDITION_WEIGHT * jnp.log(spectrum[-1] / spectrum[0]) / 2
 
-
-def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
-    """Constraint values c, satisfied if c <= 0, for the limits that are linear in z, and for all other limits."""
-    limits = problem.limits
-    half = (limits.upper - limits.lower) / 2
     bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])
     linear = jnp.abs(jnp.einsum("djmk,jk->dmj", problem.fine, z)) / bounds[:, None] - 1
-    rest = []
+    rest = [jnp.zeros(0, z.dtype)]
     if setting.torques:
-        chain = problem.chain
         if chain.coupling is None and chain.transmission is None:
-            tau = rows[:, :, : 10 * chain.n] @ chain.inertia.reshape(-1) + chain.armature[None] * motion[2]
+            tau = rows[:, :, : 10 * chain.n] @ chain.inertia.reshape(-1) + chain.armature[None] * qdd
         else:  # joints and motors depend on common coordinates
-            tau = jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
-        tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, motion[1])
-        rest.append(jnp.abs(tau) / limits.torque[None] - 1)
+            tau = jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)
+        tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, qd)
+        rest.append((jnp.abs(tau) / limits.torque[None] - 1).reshape(-1))
     if setting.clearance is not None:
-        rest.append(problem.margin - jnp.asarray(jax.vmap(setting.clearance)(motion[0])))
-    return linear, jnp.concatenate([x.reshape(-1) for x in rest]) if rest else jnp.zeros(0, z.dtype)
-
-
-def _excess_of(setting: Setting, problem: ExcitationProblem, z: Array) -> tuple[Array, Array]:
-    motion = motion_at(problem.coarse, problem.limits, z)
-    return _excess(setting, problem, z, motion, regressor_rows(setting, problem.chain, motion))
+        rest.append((problem.margin - jnp.asarray(jax.vmap(setting.clearance)(q))).reshape(-1))
+    return Rating(value, (linear, jnp.concatenate(rest)), jnp.sqrt((weighted**2).sum(1).mean(0)))
 
 
 def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penalty: Array, z: Array) -> Array:
-    motion = motion_at(problem.coarse, problem.limits, z)
-    rows = regressor_rows(setting, problem.chain, motion)
-    value = _criterion(setting, problem, rows)
-    for mu, c in zip(multipliers, _excess(setting, problem, z, motion, rows), strict=True):
+    value, excess, _ = rated(setting, problem, z)
+    for mu, c in zip(multipliers, excess, strict=True):
         value += jnp.sum(jnp.maximum(0, mu + penalty * c) ** 2 - mu**2) / (2 * penalty)
     return value
 
@@ -173,8 +157,8 @@ def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
     """The initial state of all motions, with zero multipliers."""
 
     def one(z):
-        shapes = jax.eval_shape(functools.partial(_excess_of, setting, problem), z)
-        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        shapes = jax.eval_shape(functools.partial(rated, setting, problem), z)
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.excess)
         return State(z, zero, _adam().init(z))
 
     return jax.vmap(one)(z)
@@ -195,7 +179,7 @@ def advance(
             return (z - rate * direction, adam), None
 
         (z, adam), _ = jax.lax.scan(step, (state.z, state.adam), rates)
-        excess = _excess_of(setting, problem, z)
+        excess = rated(setting, problem, z).excess
         multipliers = jax.tree.map(lambda mu, c: jnp.maximum(0, mu + penalty * c), state.multipliers, excess)
         return State(z, multipliers, adam)
 
@@ -207,13 +191,8 @@ def criteria(
     setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
 ) -> tuple[Array, Float[Array, "s b"]]:
     """The criterion f of every motion, and the weighted RMS of its base regressor's columns."""
-
-    def one(z):
-        rows = regressor_rows(setting, problem.chain, motion_at(problem.coarse, problem.limits, z))
-        weighted = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None]
-        return _criterion(setting, problem, rows), jnp.sqrt((weighted**2).sum(1).mean(0))
-
-    return jax.vmap(one)(z)
+    found = jax.vmap(functools.partial(rated, setting, problem))(z)
+    return found.value, found.sizes
 
 
 # -- quality
@@ -258,9 +237,9 @@ def excitation_quality(
 
     Args:
         chain: the robot; only its kinematics are used.
-        q: positions of the samples [rad or m].
-        qd: velocities of the samples [rad/s or m/s].
-        qdd: accelerations of the samples [rad/s^2 or m/s^2].
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        qdd: accelerations [rad/s^2 or m/s^2].
         columns: columns to identify; by default all drive terms, motors and springs of the chain.
         base: the base parameters of the columns; by default they are computed.
         torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
@@ -301,10 +280,6 @@ def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float
     the same number of samples. It is also the number of times that motion `other` would have to be repeated to yield a
     confidence ellipsoid with the same volume as that from `better`.
 
-    Args:
-        better: quality of the motion to which `other` is compared.
-        other: quality of the other motion.
-
     Raises:
         IdentificationError: the two motions were rated with different numbers of base parameters.
     """
@@ -339,9 +314,7 @@ EVERY = 4  # rounds between two checks of all limits, after which the best motio
 SLOWEST_SIGN = 0.05  # smallest width of the smooth sign function during design, relative to the velocity limit
 RATE, LAST_RATE = 0.03, 0.02  # Adam's first step size relative to the limits, and its last relative to the first
 MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
-CONDITION_WEIGHT = (
-    0.5  # w; with 0.2, the variances on the Panda are 0.8 times, and the condition number 1.7 times as large
-)
+CONDITION_WEIGHT = 0.5  # w; with 0.2, the Panda's variances are 0.8 times, its condition number 1.7 times as large
 PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
 
 
@@ -351,10 +324,9 @@ class ExcitationDesign:
 
     Attributes:
         trajectory: the motion t -> q, qd, qdd, which starts and ends at rest, with qdd = 0.
-        quality: quality of the motion, including log det of the information matrix and the condition number of the
-            weighted regressor.
+        quality: quality of the motion.
         random: quality of the random initial motions that could be scaled to satisfy the limits.
-        limits: the limits.
+        limits: limits of the motion.
         usage: largest share of each limit that each joint uses (n,), by name of the limit. The shares are computed on a
             grid ten times finer than that of the optimisation.
         clearance: smallest value of the user's clearance function on the grid used for `usage`; infinite if there is no
@@ -414,27 +386,20 @@ def optimal_excitation(
     best of these motions is returned, even if the search is interrupted (Ctrl-C) or reaches its time limit. All
     computations are in float64, regardless of JAX's configuration.
 
-    Torques are computed from the inertias and friction of the chain. If the chain has no inertias, torque limits are
-    meaningless.
-
     Args:
-        chain: the robot.
-        family: family of motions and their duration; by default a Fourier series of ten harmonics with a period of 10
-            s.
+        chain: the robot. Without inertias, torques contain only friction, and torque limits are meaningless.
+        family: family of motions; by default a Fourier series of ten harmonics with a period of 10 s.
         limits: limits from `motion_limits`; by default the limits of the chain. A joint without position limits gets a
             range of one revolution or, if it is prismatic, 1 m.
         usage: largest permissible share of each limit. For example, 0.95 restricts positions to the central 95 % of
             their range.
         clearance: function from q (n,) to distances, () or (m,), that must not be negative, for example distances
-            between links. It must be traceable by JAX. Scale it so that its values span about ten units. It must be
-            positive in the middle of the position ranges, so that random initial motions can be scaled down until they
-            satisfy it.
+            between links; traceable by JAX, and with values that span about ten units. It must be positive in the middle of
+            the position ranges, towards which initial motions are scaled down.
         columns: columns to identify; by default all drive terms, motors and springs of the chain.
-        torque_noise: (n,) standard deviations of the joint torques [N m or N]; only their ratios affect the motion. By
-            default all are equal.
+        torque_noise: (n,) standard deviations of the joint torques [N m or N], by default equal; only ratios matter.
         search: settings of the search, such as the number of initial motions and the time limit.
-        progress: function that is called with the name of the stage, the number of rounds done, and the total number of
-            rounds.
+        progress: called with the name of the stage, the number of rounds done, and the total number of rounds.
 
     Raises:
         IdentificationError: a value is out of range; the robot is not supported; or no motion within the limits was
@@ -466,11 +431,11 @@ def optimal_excitation(
             raise IdentificationError(found.why_none())
         trajectory = found.trajectory(found.best)
 
-        def rated(z: np.ndarray) -> ExcitationQuality:
+        def quality(z: np.ndarray) -> ExcitationQuality:
             q, qd, qdd, _ = found.motion(found.fine, z)[:, :-1]
             return excitation_quality(whole, q, qd, qdd, columns, base, noise)
 
-        random = tuple(rated(z) for z in found.random)
+        random = tuple(quality(z) for z in found.random)
         used, least = largest_shares(whole, bounded(chain, limits), found.motion(found.verified, found.best), clearance)
         usage_of: dict[str, np.ndarray] = dict(zip(LIMIT_NAMES, used, strict=True))
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
@@ -478,7 +443,7 @@ def optimal_excitation(
                 "the model has no inertials, so torques contain only friction, and torque limits are meaningless"
             )
         return ExcitationDesign(
-            trajectory, rated(found.best), random, limits, usage_of, least, base, done, tuple(notes)
+            trajectory, quality(found.best), random, limits, usage_of, least, base, done, tuple(notes)
         )
 
 
@@ -491,7 +456,7 @@ class _Search:
         limits = bounded(chain, limits)
         self.middle, half = (limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
         scaled = MotionLimits(self.middle - half, self.middle + half, *(usage * x for x in limits[2:]))
-        self.limits = scaled
+        self.limits, self.best, self.value, self.random = scaled, None, np.inf, []
         self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.harmonics)), 2 * base.size // n + 1, 32)
         fastest = 2 * np.pi * family.harmonics / family.duration
         # an unlimited velocity is replaced by that of a motion over the full range at the highest frequency
@@ -517,7 +482,6 @@ class _Search:
             jnp.ones(base.size),
             jnp.zeros(()),
         )
-        self.best, self.value, self.random = None, np.inf, []
 
     def times(self, finer: int) -> Float[np.ndarray, " N"]:
         count = finer * self.samples
@@ -638,11 +602,10 @@ def compare_with_log(
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
     cutoff: float | None = None,
 ) -> tuple[ExcitationQuality, ExcitationQuality]:
-    """Compare the quality of a design with that of a recorded motion.
+    """Quality of a design, and that of a recorded motion with the same filter, base parameters and number of samples.
 
-    Both motions are rated with the same filter, base parameters and number of samples. The design is sampled at the
-    log's rate, and both motions are preprocessed with the cutoff chosen for the log. The same number of evenly spaced
-    samples is then taken from each, even if their durations differ.
+    The design is sampled at the log's rate, and both motions are preprocessed with the cutoff chosen for the log. The
+    same number of evenly spaced samples is then taken from each, even if their durations differ.
 
     Args:
         chain: the robot; only its kinematics affect the result.
@@ -652,12 +615,8 @@ def compare_with_log(
         torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
         cutoff: cutoff of the filter [Hz]; by default that of `preprocess` for the log.
 
-    Returns:
-        The quality of the design, and the quality of the recorded motion.
-
     Raises:
-        LogError: the log seems to be in degrees (`check_log`) or is too short to be filtered, or the cutoff is not between
-            0 and half the log's rate.
+        LogError: the log is not usable (`check_log`) or too short, or the cutoff is not between 0 and half its rate.
         IdentificationError: as for `excitation_quality`.
     """
     recorded = preprocess(check_log(log, chain, allow_still=True), Filters(position_cutoff=cutoff, stride=1))

@@ -1,10 +1,4 @@
-"""Check whether a robot can be identified from joint logs, and convert its model to double precision.
-
-Pairs of links of mirrored limbs, and the inertial parameters of a mirrored body.
-
-Triangular factors of a stacked regressor (`QRFactors`): merging, exchange between processes, and files.
-
-Triangular factors of blocks of a stacked regressor, and the jackknife covariance of estimates.
+"""Triangular factors of blocks of a stacked regressor: merging, exchange between processes, files, and the jackknife.
 
 Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, and
 controllers are periodic. A jackknife, which leaves out one contiguous block of samples at a time, captures all these
@@ -40,17 +34,12 @@ from jaxtyping import Bool, Float, Int
 from .._jax_compat import process_allgather
 from ..errors import IdentificationError, OutputError
 from ..io.files import write_whole
-from ..model.chain import Chain, layout, with_bodies
-from ..spatial.inertia import inertial_parameters_from_pseudo_inertia, pseudo_inertia
+from ..model.chain import Chain, layout
 from .defaults import BLOCKS, LEAST_LEFT, LEFT_OUT, PRIOR_DEGREES
 
 
 def check_identifiable(chain: Chain) -> None:
-    """Raise an error if joint positions alone do not determine the robot's configuration.
-
-    Raises:
-        IdentificationError: the robot has a floating base or spherical joints.
-    """
+    """Raise an IdentificationError for a floating base or spherical joints, whose motion joint logs do not contain."""
     if chain.topology.is_floating:
         raise IdentificationError(
             "this robot has a floating base: a log of its joints describes neither the motion of the base nor the contacts. "
@@ -65,11 +54,7 @@ def check_identifiable(chain: Chain) -> None:
 
 
 def check_one_by_one(chain: Chain, what: str) -> None:
-    """Raise an error if the robot has coupled joints, for features that need uncoupled ones.
-
-    Raises:
-        IdentificationError: some joints mimic others, or the robot's coordinates differ from its joints.
-    """
+    """Raise an IdentificationError if the robot has coupled joints, for features that need uncoupled ones."""
     if chain.coupling is not None:
         raise IdentificationError(
             f"{what} needs a robot with uncoupled joints, but {chain.n} joints of this one depend on {chain.nv} coordinates. "
@@ -95,98 +80,6 @@ def as_float64(chain: Chain) -> Chain:
     pitch = (w * v).sum(1, keepdims=True)
     v = np.where(np.abs(pitch) < 1e-6 * np.linalg.norm(v, axis=1, keepdims=True), v - pitch * w, v)
     return dataclasses.replace(whole, rotation=jnp.asarray(u @ vt), screw=jnp.asarray(np.hstack([w, v])))
-
-
-# -- mirror
-
-MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
-NEAR = 2e-3  # tolerance for the mirrored origins of two links, relative to the robot's extent
-FAR = 5e-2  # pairs specified by the user are rejected beyond this relative distance
-
-
-def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
-    """Find pairs (left, right) of links of left and right limbs from the kinematics.
-
-    Two links form a pair if, with all joints at zero, their origins and joint axes are mirror images in the x-z plane
-    of the base frame (x forward, y to the left, z up), and if their parents also mirror each other. Links in this plane
-    and links without a unique counterpart are omitted.
-
-    Args:
-        chain: the robot.
-    """
-    turns, points = link_placements(chain)
-    axes = np.einsum("nij,nj->ni", turns, _directions(chain))
-    near, parents = NEAR * _extent(points), chain.topology.parents
-    partner: dict[int, int | None] = {-1: -1}
-    inner = ~with_bodies(chain.topology)
-    for i in range(chain.n):
-        image = MIRROR @ points[i]
-        same = [
-            j
-            for j in range(chain.n)
-            if partner.get(parents[i]) == parents[j]
-            and np.linalg.norm(points[j] - image) <= near
-            and abs(abs(axes[j] @ MIRROR @ axes[i]) - 1) < 1e-3
-        ]
-        partner[i] = i if inner[i] or i in same else same[0] if len(same) == 1 else None
-    sided = [(i, j) for i, j in partner.items() if j is not None and i != j and partner.get(j) == i]
-    return tuple((chain.link_names[i], chain.link_names[j]) for i, j in sided if points[i][1] > points[j][1])
-
-
-def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray, "10 10"]:
-    """Matrix T that maps the parameters of a body on the left link to those of its mirror image on the right link.
-
-    Parameters are expressed in the frames of their links. With all joints at zero, these frames have the orientations
-    R_l and R_r and the origins p_l and p_r. The reflection F in the x-z plane of the base maps a point x_l of the left
-    link to x_r = Q x_l + d, with Q = R_r^T F R_l and d = R_r^T (F p_l - p_r). The pseudo-inertia of the mirror image is
-    J_r = A J_l A^T with A = [Q, d; 0, 1].
-
-    Raises:
-        IdentificationError: the chain does not have one of the links, or the two links are not mirror images of each
-            other.
-    """
-    for name in (left, right):
-        if name not in chain.link_names:
-            raise IdentificationError(f"there is no link {name!r}; the links are {', '.join(chain.link_names)}")
-    turns, points = link_placements(chain)
-    i, j = chain.link_names.index(left), chain.link_names.index(right)
-    apart = float(np.linalg.norm(MIRROR @ points[i] - points[j]))
-    if apart > FAR * _extent(points):
-        raise IdentificationError(
-            f"links {left!r} and {right!r} do not mirror each other in the x-z plane of the base: with all joints at zero, the "
-            f"mirrored origins are {apart:.3g} m apart; mirrored_links finds the pairs of a symmetric robot"
-        )
-    change = np.eye(4)
-    change[:3, :3] = turns[j].T @ MIRROR @ turns[i]
-    change[:3, 3] = turns[j].T @ (MIRROR @ points[i] - points[j])
-    moved = (change @ pseudo_inertia(unit) @ change.T for unit in np.eye(10))
-    return np.stack([inertial_parameters_from_pseudo_inertia(x) for x in moved], axis=1)
-
-
-def link_placements(chain: Chain) -> tuple[Float[np.ndarray, "n 3 3"], Float[np.ndarray, "n 3"]]:
-    """Orientations and origins of all links in the base frame, with all joints at zero."""
-    turns, points = np.array(chain.rotation, float), np.array(chain.translation, float)
-    for i, parent in enumerate(chain.topology.parents):
-        if parent >= 0:
-            points[i] = points[parent] + turns[parent] @ points[i]
-            turns[i] = turns[parent] @ turns[i]
-    for joint in layout(chain).curved:
-        if joint.at_base:  # for a floating base, use its own frame
-            body = joint.links.stop - 1
-            root, origin = turns[body], points[body]
-            turns, points = root.T @ turns, (points - origin) @ root
-    return turns, points
-
-
-def _directions(chain: Chain) -> Float[np.ndarray, "n 3"]:
-    """Unit axes of the joints in their links' frames."""
-    turning, sliding = np.split(np.asarray(chain.screw, float), 2, axis=1)
-    axes = np.where(np.any(turning != 0, axis=1, keepdims=True), turning, sliding)
-    return axes / np.maximum(np.linalg.norm(axes, axis=1, keepdims=True), 1e-12)
-
-
-def _extent(points: Float[np.ndarray, "n 3"]) -> float:
-    return max(float(np.linalg.norm(points - points[0], axis=1).max()), 1e-6)
 
 
 # -- factors
@@ -218,8 +111,6 @@ class QRFactors(NamedTuple):
 def merge_factors(*factors: "BlockFactors") -> "BlockFactors":
     """Merge the factors of several parts of the samples; the blocks are those of all parts, sorted by run.
 
-    Up to rounding errors, the result does not depend on the devices or processes that accumulated the parts.
-
     Raises:
         IdentificationError: there are no factors, or they come from different robots or columns.
     """
@@ -229,14 +120,10 @@ def merge_factors(*factors: "BlockFactors") -> "BlockFactors":
 
 
 def merge_over_processes(factors: "BlockFactors") -> "BlockFactors":
-    """Merge the factors of all processes, and return the merged factors on every process.
+    """Merge the factors of all processes, each of its own samples, and return the merged factors on every process.
 
-    Call `jax.distributed.initialize` first. Each process passes the factors of its own samples. With only one process,
-    the factors are returned unchanged. Each process sends 8 k n (p + 1)^2 bytes for k blocks, however many samples there
-    are.
-
-    Args:
-        factors: factors of this process's samples.
+    Call `jax.distributed.initialize` first. Each process sends 8 k n (p + 1)^2 bytes for k blocks, however many samples
+    there are.
 
     Raises:
         IdentificationError: the factors of the processes come from different robots or columns.
@@ -258,12 +145,6 @@ def merge_over_processes(factors: "BlockFactors") -> "BlockFactors":
 def save_factors(path: str | os.PathLike[str], factors: "BlockFactors") -> None:
     """Save factors to an .npz archive that contains the arrays `r`, `counts`, `runs` and `groups`.
 
-    The file is written completely or not at all.
-
-    Args:
-        path: the file to write.
-        factors: the factors to save.
-
     Raises:
         OutputError: the file cannot be written. An existing file remains unchanged.
     """
@@ -274,10 +155,7 @@ def save_factors(path: str | os.PathLike[str], factors: "BlockFactors") -> None:
 
 
 def load_factors(path: str | os.PathLike[str]) -> "BlockFactors":
-    """Load factors saved by `save_factors`, for example to continue an accumulation.
-
-    Args:
-        path: the file; factors without blocks, as written by earlier versions, are read as one block.
+    """Load factors saved by `save_factors`; those without blocks, as written by version 0.2, are read as one block.
 
     Raises:
         IdentificationError: the file is missing, or was not written by `save_factors`.
@@ -294,24 +172,19 @@ def load_factors(path: str | os.PathLike[str]) -> "BlockFactors":
     if "runs" not in held:
         r, counts = r[None], counts[None]
     runs, groups = held.get("runs", np.zeros(1, int)), held.get("groups", np.zeros(0, int))
-    whole = {"counts": counts, "runs": runs, "groups": groups}
-    if r.dtype.kind != "f" or any(x.dtype.kind not in "iu" or (x < 0).any() for x in whole.values()):
-        types = ", ".join(f"{key} have type {x.dtype}" for key, x in whole.items())
+    valid = all(x.dtype.kind in "iu" and (x >= 0).all() for x in (counts, runs, groups))
+    valid &= r.dtype.kind == "f" and r.ndim == 4 and len(r) > 0 and r.shape[2] == r.shape[3] and np.isfinite(r).all()
+    if not (valid and counts.shape == r.shape[:2] and len(runs) == len(r) and len(groups) in (0, len(r))):
         raise IdentificationError(
-            f"{name}: invalid factors: r has type {r.dtype} and must be float; {types} and must be integers >= 0"
-        )
-    fits = r.ndim == 4 and len(r) > 0 and r.shape[2] == r.shape[3] and counts.shape == r.shape[:2]
-    fits = fits and runs.shape == r.shape[:1] and groups.shape in (r.shape[:1], (0,))
-    if not fits or not np.isfinite(r).all():
-        raise IdentificationError(
-            f"{name}: invalid factors: r has shape {r.shape} and must be finite with shape (k, n, p + 1, p + 1); counts have "
-            f"shape {counts.shape} and must have shape (k, n), and there must be one run per block"
+            f"{name}: invalid factors: r has type {r.dtype} and shape {r.shape}, but must be finite with shape "
+            f"(k, n, p + 1, p + 1); counts have type {counts.dtype} and shape {counts.shape}, but must be integers >= 0 with "
+            "shape (k, n), with one run per block"
         )
     return BlockFactors(r, counts, runs.astype(int), groups.astype(int) if len(groups) else None)
 
 
 def triangle_of(rows: Float[np.ndarray, "*batch m w"]) -> Float[np.ndarray, "*batch k w"]:
-    """Factor R of a QR decomposition, computed by Householder reflections."""
+    """Factor R of a QR decomposition."""
     return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
@@ -434,21 +307,21 @@ class BlockFactors:
         return self.merged(np.searchsorted(starts, np.arange(len(self.runs)), side="right"))
 
 
-def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:
-    """Limits (start, stop) of the blocks of each run, in samples: `count` blocks in total, of about equal length."""
-    total = max(sum(lengths), 1)
-    many = [min(length, max(1, round(count * length / total))) for length in lengths]
-    return [equal_blocks(length, m) for length, m in zip(lengths, many, strict=True)]
-
-
 def equal_blocks(length: int, count: int) -> list[tuple[int, int]]:
     """Limits (start, stop) of `count` blocks of about equal length."""
     return list(itertools.pairwise(np.linspace(0, length, count + 1).astype(int).tolist()))
 
 
 def contiguous(lengths: Sequence[int], count: int = BLOCKS) -> list[Int[np.ndarray, " _"]]:
-    """For each run, the number of the block of `block_edges` to which each of its samples belongs."""
-    return [np.repeat(np.arange(len(own)), [b - a for a, b in own]) for own in block_edges(list(lengths), count)]
+    """For each run, the block to which each of its samples belongs: `count` blocks in total, of about equal length."""
+    total = max(sum(lengths), 1)
+    many = [min(length, max(1, round(count * length / total))) for length in lengths]
+    return [numbered(equal_blocks(length, m)) for length, m in zip(lengths, many, strict=True)]
+
+
+def numbered(blocks: Sequence[tuple[int, int]]) -> Int[np.ndarray, " N"]:
+    """The number of the block to which each sample belongs, from the limits of the blocks."""
+    return np.repeat(np.arange(len(blocks)), [b - a for a, b in blocks])
 
 
 class RowBlocks:
@@ -477,7 +350,7 @@ class RowBlocks:
         own = self.labels[run][at : at + len(rows)]
         for label in np.unique(own):
             k = self.starts[run] + int(np.searchsorted(self.blocks[run], label))
-            part = rows_of(own, label)
+            part = np.flatnonzero(own == label)
             scaled = (rows[part] * mask[part, :, None]).transpose(1, 0, 2)
             both = np.concatenate([self.r[k], scaled], axis=1) if self.counts[k].any() else scaled
             self.r[k] = triangles_of(both)
@@ -488,25 +361,6 @@ class RowBlocks:
         """The factors of all rows absorbed so far."""
         groups = np.concatenate(self.blocks) if self.grouped else None
         return BlockFactors(self.r, self.counts, np.repeat(np.arange(len(self.labels)), np.diff(self.starts)), groups)
-
-
-def rows_of(labels: Int[np.ndarray, " N"], label: int | np.integer) -> slice | Int[np.ndarray, " m"]:
-    """Indices of the samples with a label, as a slice if they are consecutive."""
-    rows = np.flatnonzero(labels == label)
-    return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
-
-
-def dense_blocks(
-    rows: Sequence[Float[np.ndarray, "_ n w"]],
-    weights: Sequence[Float[np.ndarray, "_ n"]] | None = None,
-    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
-) -> BlockFactors:
-    """Divide rows [W, tau] in memory, optionally weighted, into blocks of runs, or of a motion that the runs repeat."""
-    labels = contiguous([len(x) for x in rows]) if groups is None else groups
-    found = RowBlocks(labels, rows[0].shape[1], rows[0].shape[2], groups is not None)
-    for run, x in enumerate(rows):
-        found.absorb(run, 0, x, None if weights is None else weights[run])
-    return found.factors
 
 
 def weighted_blocks(

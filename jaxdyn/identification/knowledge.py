@@ -7,11 +7,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..errors import IdentificationError
-from ..model.chain import Chain
-from ..spatial.inertia import pseudo_inertia
+from ..model.chain import Chain, layout, with_bodies
+from ..spatial.inertia import inertial_parameters_from_pseudo_inertia, pseudo_inertia
 from .columns import Columns, prior_parameters
-from .factors import BlockFactors, mirrored_parameters
+from .factors import BlockFactors
 
+MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
+NEAR = 2e-3  # tolerance for the mirrored origins of two links, relative to the robot's extent
+FAR = 5e-2  # pairs specified by the user are rejected beyond this relative distance
 THINNEST = 0.1  # minimum thickness assumed for a known body in any direction, as a fraction of its size
 SMALLEST = 1e-8  # square of a radius of gyration [m^2]
 
@@ -74,7 +77,14 @@ class Knowledge:
         if len(links) == chain.n and len(joints) == chain.n:
             raise IdentificationError("nothing is left to identify; name at least one link or joint")
         names = [*(chain.link_names[i] for i in links), *(chain.joint_names[j] for j in joints)]
-        own, deviations = prior_parameters(chain, columns), self._deviations(names)
+        deviations = self.deviation if isinstance(self.deviation, Mapping) else dict.fromkeys(names, self.deviation)
+        for name, s in deviations.items():
+            if name not in names:
+                raise IdentificationError(
+                    f"a standard deviation is specified for {name!r}, which is identified or is not part of the robot"
+                )
+            _check_deviation(s, f"of {name!r}", 0.0)
+        own = prior_parameters(chain, columns)
         fixed, rows = np.zeros(len(own), bool), []
         for i in links:
             at, s = np.arange(10 * i, 10 * i + 10), deviations.get(chain.link_names[i], 0.0)
@@ -91,17 +101,6 @@ class Knowledge:
         pairs = self._pairs(chain, own)
         sides = np.concatenate([stated @ own, np.zeros(len(pairs))])
         return Known(fixed, np.where(fixed, own, 0.0), np.column_stack([np.concatenate([stated, pairs]), sides]))
-
-    def _deviations(self, known: Sequence[str]) -> Mapping[str, float]:
-        """Relative standard deviations of the known links and joints, by name."""
-        given = self.deviation if isinstance(self.deviation, Mapping) else dict.fromkeys(known, self.deviation)
-        for name, s in given.items():
-            if name not in known:
-                raise IdentificationError(
-                    f"a standard deviation is specified for {name!r}, which is identified or is not part of the robot"
-                )
-            _check_deviation(s, f"of {name!r}", 0.0)
-        return given
 
     def _pairs(self, chain: Chain, own: Float[np.ndarray, " p"]) -> Float[np.ndarray, "k p"]:
         """Rows P for the mirrored links, with P @ parameters = 0 if the links of each pair are mirror images of each other."""
@@ -183,9 +182,8 @@ def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndar
     pseudo = pseudo_inertia(pi)
     centre = pi[1:4] / pi[0]
     moments, axes = np.linalg.eigh(pseudo[:3, :3] / pi[0] - np.outer(centre, centre))
-    size = (
-        moments[-1] if moments[-1] > SMALLEST else max(float(centre @ centre), SMALLEST)
-    )  # for a point mass, the squared distance from the origin
+    # of a point mass: the squared distance from the origin
+    size = moments[-1] if moments[-1] > SMALLEST else max(float(centre @ centre), SMALLEST)
     root = np.eye(4)
     root[:3, :3], root[:3, 3] = axes * np.sqrt(np.maximum(moments, THINNEST**2 * size)), centre
     inverse = np.linalg.inv(np.sqrt(pi[0]) * root)  # inverse of any L with J0 = L L^T
@@ -215,3 +213,72 @@ def _check_deviation(s: float, whose: str, least: float) -> None:
             f"the relative standard deviation {whose} is {s:g}; it must be finite and "
             f"{'positive' if least else 'not negative'}, for example 0.05"
         )
+
+
+# -- mirror
+
+
+def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
+    """Find pairs (left, right) of links of left and right limbs from the kinematics.
+
+    Two links form a pair if, with all joints at zero, their origins and joint axes are mirror images in the x-z plane
+    of the base frame (x forward, y to the left, z up), and if their parents also mirror each other. Links in this plane
+    and links without a unique counterpart are omitted.
+    """
+    turns, points, extent = _placements(chain)
+    turning, sliding = np.split(np.asarray(chain.screw, float), 2, axis=1)
+    axes = np.where(np.any(turning != 0, axis=1, keepdims=True), turning, sliding)
+    axes = np.einsum("nij,nj->ni", turns, axes / np.maximum(np.linalg.norm(axes, axis=1, keepdims=True), 1e-12))
+    apart = np.linalg.norm(points - (points @ MIRROR)[:, None], axis=2)
+    alike = (apart <= NEAR * extent) & (np.abs(np.abs(axes @ MIRROR @ axes.T) - 1) < 1e-3)
+    partner: dict[int, int | None] = {-1: -1}
+    bodies, parents = with_bodies(chain.topology), chain.topology.parents
+    for i in range(chain.n):
+        same = [j for j in np.flatnonzero(alike[i]).tolist() if partner.get(parents[i]) == parents[j]]
+        partner[i] = i if not bodies[i] or i in same else same[0] if len(same) == 1 else None
+    sided = [(i, j) for i, j in partner.items() if j is not None and i != j and partner.get(j) == i]
+    return tuple((chain.link_names[i], chain.link_names[j]) for i, j in sided if points[i][1] > points[j][1])
+
+
+def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray, "10 10"]:
+    """Matrix T that maps the parameters of a body on the left link to those of its mirror image on the right link.
+
+    Parameters are expressed in the frames of their links. With all joints at zero, these frames have the orientations
+    R_l and R_r and the origins p_l and p_r. The reflection F in the x-z plane of the base maps a point x_l of the left
+    link to x_r = Q x_l + d, with Q = R_r^T F R_l and d = R_r^T (F p_l - p_r). The pseudo-inertia of the mirror image is
+    J_r = A J_l A^T with A = [Q, d; 0, 1].
+
+    Raises:
+        IdentificationError: the chain does not have one of the links, or the two links are not mirror images of each
+            other.
+    """
+    for name in (left, right):
+        if name not in chain.link_names:
+            raise IdentificationError(f"there is no link {name!r}; the links are {', '.join(chain.link_names)}")
+    turns, points, extent = _placements(chain)
+    i, j = chain.link_names.index(left), chain.link_names.index(right)
+    apart = MIRROR @ points[i] - points[j]
+    if np.linalg.norm(apart) > FAR * extent:
+        raise IdentificationError(
+            f"links {left!r} and {right!r} do not mirror each other in the x-z plane of the base: with all joints at zero, the "
+            f"mirrored origins are {np.linalg.norm(apart):.3g} m apart; mirrored_links finds the pairs of a symmetric robot"
+        )
+    change = np.eye(4)
+    change[:3, :3], change[:3, 3] = turns[j].T @ MIRROR @ turns[i], turns[j].T @ apart
+    moved = (change @ pseudo_inertia(unit) @ change.T for unit in np.eye(10))
+    return np.stack([inertial_parameters_from_pseudo_inertia(x) for x in moved], axis=1)
+
+
+def _placements(chain: Chain) -> tuple[Float[np.ndarray, "n 3 3"], Float[np.ndarray, "n 3"], float]:
+    """Orientations and origins of all links in the base frame, with all joints at zero, and the robot's extent [m]."""
+    turns, points = np.array(chain.rotation, float), np.array(chain.translation, float)
+    for i, parent in enumerate(chain.topology.parents):
+        if parent >= 0:
+            points[i] = points[parent] + turns[parent] @ points[i]
+            turns[i] = turns[parent] @ turns[i]
+    for joint in layout(chain).curved:
+        if joint.at_base:  # for a floating base, use its own frame
+            body = joint.links.stop - 1
+            root, origin = turns[body], points[body]
+            turns, points = root.T @ turns, (points - origin) @ root
+    return turns, points, max(float(np.linalg.norm(points - points[0], axis=1).max()), 1e-6)

@@ -147,11 +147,6 @@ def row_chunks(
         yield part, rows
 
 
-def sample_rows(columns: Columns, chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv p"]:
-    """All chunks of `row_chunks`; they need 8 N nv p bytes."""
-    return np.concatenate([rows for _, rows in row_chunks(columns, chain, samples)])
-
-
 # -- prediction
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import jaxdyn
 from jaxdyn import identification as identify
 from jaxdyn.identification.accumulate import accumulate_samples
+from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.identification.defaults import BLOCKS
 from jaxdyn.identification.least_squares import Estimator, SplitHalf, agreement
 from jaxdyn.identification.preprocessing import repeated_motion
@@ -123,7 +124,7 @@ def simulated(count: int, seconds: float) -> tuple[list[Problem], np.ndarray]:
     """
     chain, columns = arm(), identify.Columns()
     base = identify.base_parameters(chain, columns)
-    truth = base.matrix @ identify.prior_parameters(chain, columns)
+    truth = base.matrix @ prior_parameters(chain, columns)
     problems = []
     for k in range(count):
         motion = identify.random_excitation(chain, seconds, round(0.6 * seconds), seed=k % 4)
@@ -191,7 +192,7 @@ def repeated_coverage(
     for seed in range(seeds):
         log = repeated_log(truth, effect, repeats, seed)
         result = jaxdyn.identify(chain, log, terms=identify.Terms(choose=choose))
-        true = result.base.matrix @ np.asarray(identify.prior_parameters(truth, result.columns))
+        true = result.base.matrix @ np.asarray(prior_parameters(truth, result.columns))
         links = np.array([not name.startswith(("fc", "fv", "off", "k")) for name in result.base.names])
         low, high = result.estimate.confidence_intervals().T
         inside.append(float(np.mean(((low <= true) & (true <= high))[links])))

@@ -20,6 +20,7 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import identification as idn
+from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.report import Verdict, verdict
 
 RATE = 200.0
@@ -585,7 +586,7 @@ def coverage(name: str, logs: int) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = idn.identify(robot.model, record(robot, 100 + seed, 20.0, period=20.0, harmonics=6))
-        true = result.base.matrix @ np.asarray(idn.prior_parameters(robot.truth, result.columns))
+        true = result.base.matrix @ np.asarray(prior_parameters(robot.truth, result.columns))
         links = np.array([not x.startswith(("fc", "fv", "off", "k")) for x in result.base.names])
         low, high = result.estimate.confidence_intervals().T
         shares.append(((low <= true) & (true <= high))[links].mean())

@@ -91,10 +91,10 @@ NOT_OF_ARRAYS = {
     ).split(),
     "NumPy alone, or a choice among results": (
         "compare_with_log "
-        "known_parameters linear_equalities linear_inequalities mass_bounds motor_to_joint parse_limit "
+        "known_parameters linear_constraints motor_to_joint parse_limit "
         "certified_mass_matrix_bounds identify_mechanism identify_elastic_joints identify_together "
         "mirrored_links "
-        "total_mass_constraint verdict with_gains without_delay "
+        "verdict with_gains without_delay "
         "clipped_adam"
     ).split(),
     "error": (

@@ -136,17 +136,11 @@ def log_cases() -> dict[str, Case]:
         )
         return fit.values, fit.nonlinear
 
-    def feasible(arm, motion, log, samples):
-        columns, base, found = fitted()
-        prior = jaxdyn.identification.columns.prior_parameters(arm, columns)
-        return jaxdyn.identification.feasible_parameters(base, found.values, columns, prior)
-
     def chosen(arm, motion, log, samples):
         return jaxdyn.identification.choose_terms(arm, [log], jaxdyn.identification.Terms(choose=("springs",))).errors
 
     functions = {
         "fit_friction": with_friction,
-        "feasible_parameters": feasible,
         "choose_terms": chosen,
         "diagnose_identification": lambda arm, motion, log, _: len(
             jaxdyn.identification.diagnose_identification(

@@ -310,17 +310,6 @@ def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
     return rows.reshape(parts * blocks * lanes, *x.shape[2:])
 
 
-def kernel_of_lanes(function: Callable) -> Callable:
-    """A function as one kernel for arrays whose last axis is already that of the lanes."""
-
-    def call(*arguments):
-        variables, structure = jax.tree.flatten(arguments)
-        whole = traced_in(lambda *x: function(*jax.tree.unflatten(structure, x)), lanes=variables[-1].shape[-1:])
-        return as_kernel(whole)(*variables)
-
-    return call
-
-
 def filled(x: Array, multiple: Count) -> Array:
     """The rows of x, padded with copies of the last one so that their number is a multiple of `multiple`."""
     short = -x.shape[0] % multiple
