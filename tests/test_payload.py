@@ -431,15 +431,13 @@ def test_the_command(arm, tmp_path, capsys):
     assert main([*known, *pair, *bare]) == 2 and "has identified inertias" in capsys.readouterr().err
     assert main([*common, *pair]) == 0
     assert re.search(
-        r"mass .* kg if the gains are exact \(they were not calibrated: an error of 1 %", capsys.readouterr().out
+        r"Payload: .* kg if the gains are exact \(they were not calibrated: an error of 1 %", capsys.readouterr().out
     )
     assert main([*common, "--loaded", loaded, "--mass", "2"]) == 2
     assert main([*common, *pair, "--calibrated", str(tmp_path / "arm.urdf")]) == 1
     assert "not a file with calibrated gains" in capsys.readouterr().err
     whole = json.loads((tmp_path / "gains.json").read_text())
-    former = {"told" if name == "determined" else name: x for name, x in whole.items()}  # as in files of version 0.1
-    (tmp_path / "former.json").write_text(json.dumps(former))
-    assert read_gains(tmp_path / "former.json").determined.tolist() == whole["determined"]
+    assert read_gains(tmp_path / "gains.json").determined.tolist() == whole["determined"]
     for change in (
         {"determined": [True]},
         {"noise": [1.0]},

@@ -281,7 +281,7 @@ def test_errors_confined_to_low_speeds_are_not_averaged_away():
         assert found["torque"][1] < LIMITS["torque"].good and found["slow"][1] == pytest.approx(size, rel=0.1)
         assert judged.joints == ("good", level, "good") and judged.uses[1].level == level
     assert re.search(
-        r"t speeds of [\d.]+ to [\d.]+ rad/s or m/s, the torque error is .*% of the torque \(shoulder\)",
+        r"t speeds of [\d.]+ to [\d.]+ rad/s, the torque error is .*% of the torque \(shoulder\)",
         judged.uses[1].text,
     )
 

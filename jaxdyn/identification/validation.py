@@ -1,12 +1,4 @@
-"""Simulation of an arm that executes a planned motion with a position controller, for `jaxdyn simulate`.
-
-Re-simulation of the motion of an identified robot under its logged torques.
-
-Comparison of two models of a robot on the same logs, joint by joint.
-
-Uncertainty of predicted torques due to uncertain parameters.
-
-Play in gears, from logged positions that jump when the torque changes its sign."""
+"""Models beside measurements: simulated logs and positions, comparison of models, torque bands, and play in gears."""
 
 import dataclasses
 import math
@@ -16,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from scipy import interpolate
 
 from .._summary import data_frame
@@ -205,10 +197,8 @@ def resimulate(
     Positions are integrated by the trapezoidal rule. Without friction, a constant acceleration error is integrated
     exactly, and a varying error to first order in the step. An exact model reproduces the log.
 
-    No tracking controller is used. With a controller, the position error would be the torque error divided by the
-    controller's stiffness, which contains no additional information. In open loop, the position error after a time T is
-    about T^2 / 2 times the acceleration error. Windows must be short because, over a whole run, this error would grow
-    without bound for any model.
+    The loop is open, because with a controller, the position error would only be the torque error divided by its stiffness.
+    After a time T, the error is about T^2 / 2 times that of the acceleration, so windows must be short.
 
     Args:
         model: the identified robot.
@@ -453,19 +443,16 @@ def torque_band(
 ) -> Float[np.ndarray, "N nv"]:
     """Compute the standard deviation sqrt(diag(W C W^T)) of the torques predicted along a motion [N m or N].
 
-    W is the base regressor, and C the covariance of the base parameters (`Estimate.covariance`). This band expresses
-    the uncertainty of the estimate as a torque. Unlike the confidence intervals of single parameters, the band does not
-    depend on the choice of parameters. Measured torques also contain noise, and scatter about the prediction with a
-    standard deviation of sqrt(band^2 + Estimate.noise^2).
+    W is the base regressor, and C the covariance of the base parameters (`Estimate.covariance`). Unlike the confidence
+    intervals of single parameters, the band does not depend on the choice of parameters. Measured torques scatter about the
+    prediction with a standard deviation of sqrt(band^2 + Estimate.noise^2).
 
     Args:
         chain: the robot's kinematics and gravity.
         columns: the identified columns.
         base: the base parameters.
         covariance: covariance of the base parameters.
-        q: positions of the motion [rad or m].
-        qd: velocities of the motion [rad/s or m/s].
-        qdd: accelerations of the motion [rad/s^2 or m/s^2].
+        q: positions of the motion [rad or m], and `qd` and `qdd`, their derivatives.
 
     Cost: one base regressor and O(n b^2) operations per sample, in chunks of equal size.
     """
@@ -531,16 +518,8 @@ def play(chain: Chain, logs: Sequence[Log], filters: Filters, cutoff: float) -> 
     pieces = [piece for log in logs for piece in _pieces(log, filters, cutoff)]
     for j in range(chain.nv):
         friction = float(chain.friction.viscous[j]), float(chain.friction.coulomb[j])
-        candidates = []
-        for viscous, coulomb in ((0.0, 0.0), friction):
-            parts = [part for piece in pieces if (part := _columns(piece, j, viscous, coulomb)) is not None]
-            if parts:
-                y, x, blocks = zip(*parts, strict=True)
-                apart = [block + MANY * k for k, block in enumerate(blocks)]
-                candidates.append(_jump(*(np.concatenate(one) for one in (y, x, apart))))
-        if candidates:
-            share, size = max(candidates)
-            found[j] = size if share > SHARE else 0.0
+        share, size = max(_jump(pieces, j, *law) for law in ((0.0, 0.0), friction))
+        found[j] = size if share > SHARE else 0.0
     return found
 
 
@@ -562,27 +541,23 @@ def _pieces(log: Log, filters: Filters, cutoff: float) -> list[tuple[Samples, fl
     return [(s.rows(slice(a, b), [(0, b - a)]), edge) for a, b in long if 0 < edge < DETAIL * s.rate]
 
 
-def _columns(
-    piece: tuple[Samples, float], j: int, viscous: float, coulomb: float
-) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N 3"], Int[np.ndarray, " N"]] | None:
-    """High-passed position of a joint, what it is compared with, and the block of each sample; None if unmeasured."""
-    s, edge = piece
-    q, tau = s.q[:, j], s.tau[:, j]
-    if np.isnan(tau).any():
-        return None
-    qd = np.gradient(low_pass(q, s.rate, edge), 1 / s.rate)
-    way = np.sign(qd)
-    columns = np.stack([q, 0.5 * np.sign(tau - viscous * qd - coulomb * way), tau, way], axis=1)
-    columns = columns - low_pass(columns, s.rate, edge)
-    return columns[:, 0], columns[:, 1:], np.arange(len(q)) // round(BLOCK * s.rate)
-
-
-def _jump(
-    y: Float[np.ndarray, " N"], x: Float[np.ndarray, "N 3"], blocks: Int[np.ndarray, " N"]
-) -> tuple[float, float]:
-    """Share of the power of y that the first column of x explains beside the others, and its coefficient if significant."""
-    beside = np.linalg.qr(x[:, 1:] / np.maximum(np.linalg.norm(x[:, 1:], axis=0), 1e-300))[0]
-    y, step = (z - beside @ (beside.T @ z) for z in (y, x[:, 0]))
+def _jump(pieces: Sequence[tuple[Samples, float]], j: int, viscous: float, coulomb: float) -> tuple[float, float]:
+    """Size of a joint's jumps with the sign of the transmitted torque, after the share of the positions' high-frequency power
+    that they explain beside the torque and the velocity's sign; zeros if the size is not significant."""
+    parts = []
+    for k, (s, edge) in enumerate(pieces):
+        q, tau = s.q[:, j], s.tau[:, j]
+        if not np.isnan(tau).any():
+            qd = np.gradient(low_pass(q, s.rate, edge), 1 / s.rate)
+            way = np.sign(qd)
+            columns = np.stack([q, 0.5 * np.sign(tau - viscous * qd - coulomb * way), tau, way], axis=1)
+            blocks = MANY * k + np.arange(len(q)) // round(BLOCK * s.rate)
+            parts.append((columns - low_pass(columns, s.rate, edge), blocks))
+    if not parts:
+        return 0.0, 0.0
+    x, blocks = (np.concatenate(part) for part in zip(*parts, strict=True))
+    beside = np.linalg.qr(x[:, 2:] / np.maximum(np.linalg.norm(x[:, 2:], axis=0), 1e-300))[0]
+    y, step = (x[:, :2] - beside @ (beside.T @ x[:, :2])).T
     power = float(step @ step)
     if power <= 1e-12 * len(y):
         return 0.0, 0.0

@@ -23,28 +23,18 @@ _POINTS = 80_000  # maximum total number of points in all curves
 
 
 def print_errors(console: Any, title: str, rows: Sequence[str], groups: Sequence[tuple[str, Fit, np.ndarray]]) -> None:
-    """Print errors in percent of the filtered torque, with a row per joint and a column per group (name, fit, errors).
-
-    A table wider than the console is printed at its own width, because rich would cut numbers.
-    """
-    from rich.measure import Measurement
-    from rich.table import Table
-    from rich.text import Text
-
+    """Print errors in percent of the filtered torque, with a row per joint and a column per group (name, fit, errors)."""
     percent = lambda x: "-" if np.isnan(x) else rounded(x)
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column(title, min_width=16)
-    for name, _, _ in groups:
-        table.add_column(name, justify="right")
-    for j, joint in enumerate(rows):
-        table.add_row(Text(joint), *(percent(errors[j]) for _, _, errors in groups))
-    table.add_row("all", *(percent(fit.total_relative) for _, fit, _ in groups))
-    own, wide = console.width, Measurement.get(console, console.options.update(max_width=10_000), table).maximum
-    console.width = max(own, wide)
-    try:
-        console.print(table)
-    finally:
-        console.width = own
+    columns = [[title, *rows, "all"]]
+    for name, fit, errors in groups:
+        columns.append([name, *map(percent, errors), percent(fit.total_relative)])
+    widths = [max(map(len, column)) for column in columns]
+    for first, *numbers in zip(*columns, strict=True):
+        cells = [
+            first.ljust(max(widths[0], 16)),
+            *(x.rjust(width) for x, width in zip(numbers, widths[1:], strict=True)),
+        ]
+        console.print("   ".join(cells), markup=False, soft_wrap=True)  # a wide table is not cut
 
 
 def comparison_verdict(comparison: ModelComparison) -> str:

@@ -6,12 +6,7 @@ const unfold = () => {
   if (part) { part.open = true; target.scrollIntoView(); }
 };
 addEventListener("hashchange", unfold);
-let folded = [];
-addEventListener("beforeprint", () => {
-  folded = [...document.querySelectorAll("details:not([open])")];
-  for (const part of folded) part.open = true;
-});
-addEventListener("afterprint", () => { for (const part of folded) part.open = false; });
+addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
 
 const escaped = text => String(text).replace(/[&<>"]/g, c => `&#${c.charCodeAt(0)};`);
 const shown = v => (Math.abs(v) < 1e-3 && v || Math.abs(v) >= 1e5 ? v.toExponential(2) : String(+v.toPrecision(4))).replace("-", "−");
@@ -79,11 +74,8 @@ const plot = figure => {
   const chosen = data.choices.map(([name, options]) => choiceOf(name, options));
   figure.insertAdjacentHTML("beforeend", '<div class="choices"></div><figcaption></figcaption><div class="legend"></div>'
     + `<svg role="img" tabindex="0" aria-label="${escaped(data.label)}"></svg>`
-    + '<div class="tools"><button title="move left (←)">‹</button><button title="move right (→)">›</button>'
-    + '<button title="zoom in (+)">+</button><button title="zoom out (−)">−</button><button title="show all (0)">all</button>'
-    + "<small>drag to zoom, double-click to show all</small></div>");
+    + "<small>Drag to zoom, double-click to show all; with keys: ← → + − 0</small>");
   const [caption, legend, svg] = ["figcaption", ".legend", "svg"].map(name => figure.querySelector(name));
-  const tools = [...figure.querySelectorAll("button")];
   for (const choice of chosen) figure.querySelector(".choices").append(chooser(choice));
   const id = `clip-${controls++}`;
   let view, range, whole, frame, drawn = 0, dragged = null;
@@ -178,7 +170,6 @@ const plot = figure => {
     out.push(`<text class="title middle" x="${(left + right) / 2}" y="${foot + 27}">${escaped(view.x)}</text><g class="hover"></g>`);
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.innerHTML = out.join("");
-    tools.forEach((tool, k) => { tool.disabled = range === whole && k !== 2; });
   };
 
   // The nearest point of a curve: along x for lines, on the screen for dots and rings.
@@ -222,13 +213,17 @@ const plot = figure => {
     leave();
     draw();
   };
-  const zoomed = (times, about = (range[0] + range[1]) / 2) => show(about - (about - range[0]) * times, about + (range[1] - about) * times);
-  const moved = share => show(range[0] + share * (range[1] - range[0]), range[1] + share * (range[1] - range[0]));
-  const acts = [() => moved(-0.3), () => moved(0.3), () => zoomed(0.5), () => zoomed(2), () => show(...whole)];
-  tools.forEach((tool, k) => tool.addEventListener("click", acts[k]));
+  const zoomed = times => moved(0, times);
+  const moved = (share, times = 1) => {
+    const middle = (range[0] + range[1]) / 2, half = times * (range[1] - range[0]) / 2;
+    show(middle + (2 * share - 1) * half, middle + (2 * share + 1) * half);
+  };
+  const acts = {
+    ArrowLeft: () => moved(-0.3), ArrowRight: () => moved(0.3), "+": () => zoomed(0.5), "=": () => zoomed(0.5), "-": () => zoomed(2),
+    "0": () => show(...whole), Escape: () => show(...whole),
+  };
   svg.addEventListener("keydown", event => {
-    const act = { ArrowLeft: 0, ArrowRight: 1, "+": 2, "=": 2, "-": 3, "0": 4, Escape: 4 }[event.key];
-    if (act !== undefined && !event.ctrlKey && !event.metaKey) { event.preventDefault(); acts[act](); }
+    if (acts[event.key] && !event.ctrlKey && !event.metaKey) { event.preventDefault(); acts[event.key](); }
   });
   const place = event => { const box = svg.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
   svg.addEventListener("pointerdown", event => {

@@ -1,12 +1,13 @@
 """Payloads and calibrated gains as JSON files, as text for a terminal, and as a page."""
 
+import dataclasses
 import datetime
 import json
 import math
 import os
 from collections.abc import Sequence
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
@@ -15,7 +16,6 @@ from ..identification.columns import INERTIAL_NAMES
 from ..identification.payload import DriveGains, Payload
 from ..io.files import write_whole
 from ..model.chain import Chain, coordinate_names
-from ..spatial.inertia import inertial_parameters_to_com
 from .markup import (
     Column,
     columns_table,
@@ -33,52 +33,30 @@ from .page import simple_page
 from .provenance import Provenance
 from .quality import torque_units
 
+_DERIVED = ("mass", "com", "com_deviations", "inertia", "inertia_deviations", "standard_deviations")
+_IN_FILE = {"inertia": "inertia_about_com", "body": "nearest_consistent", "calibrated": "gains_calibrated"}
+
 
 def payload_json(payload: Payload) -> str:
-    """A payload as JSON text, in SI units and in the axes of its `frame`."""
-    about = {
-        "frame": payload.frame,
-        "units": "SI",
-        "consistent": payload.consistent,
-        "gains_calibrated": payload.calibrated,
-    }
-    numbers = {
-        "mass": payload.mass,
-        "mass_deviation": float(payload.standard_deviations[0]),
-        "com": payload.com.tolist(),
-        "com_deviations": payload.com_deviations.tolist(),
-        "inertia_about_com": payload.inertia.tolist(),
-        "inertia_deviations": payload.inertia_deviations.tolist(),
-        "names": list(INERTIAL_NAMES),
-        "parameters": payload.parameters.tolist(),
-        "standard_deviations": payload.standard_deviations.tolist(),
-        "degrees": payload.degrees,
-        "covariance": payload.covariance.tolist(),
-        "determined": payload.determined.tolist(),
-        "nearest_consistent": payload.body.tolist(),
-        "payload_torque": payload.payload_torque.tolist(),
-        "noise": payload.noise.tolist(),
-        "held_out": None if payload.held_out is None else payload.held_out.tolist(),
-    }
-    return json.dumps(_plain({**about, **numbers, "notes": list(payload.notes)}), indent=1, allow_nan=False) + "\n"
+    """A payload as JSON text, in SI units and in the axes of its `frame`; numbers that are not determined are null."""
+    about = {"units": "SI", "names": list(INERTIAL_NAMES), "mass_deviation": payload.standard_deviations[0]}
+    for name in (*(field.name for field in dataclasses.fields(payload)), *_DERIVED):
+        about[_IN_FILE.get(name, name)] = getattr(payload, name)
+    return json.dumps({name: _plain(x) for name, x in about.items()}, indent=1, allow_nan=False) + "\n"
 
 
 def _plain(x):
-    """Replace NaN (undetermined numbers) with null, because JSON has no NaN."""
-    if isinstance(x, dict):
-        return {key: _plain(value) for key, value in x.items()}
-    if isinstance(x, list):
+    """Arrays as lists, and NaN and infinity, which JSON lacks, as None."""
+    x = x.tolist() if isinstance(x, np.ndarray | np.generic) else x
+    if isinstance(x, list | tuple):
         return [_plain(value) for value in x]
     return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
 def gains_json(gains: DriveGains) -> str:
     """Calibrated gains as JSON text, for `read_gains`."""
-    fields = ("factors", "covariance", "gains", "determined", "payload", "payload_torque", "noise")
-    numbers = {name: np.asarray(getattr(gains, name)).tolist() for name in fields}
-    common = {"common": gains.common, "common_deviation": gains.common_deviation}
-    deviations = {"standard_deviations": gains.standard_deviations.tolist()}
-    return json.dumps({**numbers, **common, **deviations, "notes": list(gains.notes)}, indent=1) + "\n"
+    fields = {field.name: np.asarray(getattr(gains, field.name)).tolist() for field in dataclasses.fields(gains)}
+    return json.dumps(fields | {"standard_deviations": gains.standard_deviations.tolist()}, indent=1) + "\n"
 
 
 def read_gains(path: str | os.PathLike[str]) -> DriveGains:
@@ -90,30 +68,19 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
-        shaped = {
-            name: np.array(content[name], float)
-            for name in ("factors", "covariance", "gains", "payload", "payload_torque", "noise")
-        }
-        n, notes = len(shaped["factors"]), content["notes"]
-        determined = np.array(content["determined" if "determined" in content else "told"])  # "told" in version 0.1
-        sizes = {"covariance": (n, n), "payload": (10,)}
-        for name, x in shaped.items():
-            if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
+        n, notes = len(content["factors"]), content["notes"]
+        shapes = {"covariance": (n, n), "payload": (10,), "common": (), "common_deviation": ()}
+        names = [field.name for field in dataclasses.fields(DriveGains) if field.name != "notes"]
+        found = {name: np.array(content[name], bool if name == "determined" else float) for name in names}
+        for name, x in found.items():
+            if x.shape != shapes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
                 raise ValueError(f"{name} (shape {x.shape}) has the wrong shape or is not finite")
-        if determined.shape != (n,) or determined.dtype != bool or not (shaped["factors"] > 0).all():
-            raise ValueError("a factor is not positive, or `determined` does not have one truth value per factor")
+        if not (found["factors"] > 0).all():
+            raise ValueError("a factor is not positive")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise ValueError("its notes are not a list of strings")
-        common = (float(content["common"]), float(content["common_deviation"]))
-        if not np.all(np.isfinite(common)):
-            raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")
-        return DriveGains(
-            **shaped,
-            determined=determined,
-            common=common[0],
-            common_deviation=common[1],
-            notes=tuple(notes),
-        )
+        fields: dict[str, Any] = {name: x if x.ndim else float(x) for name, x in found.items()}
+        return DriveGains(**fields, notes=tuple(notes))
     except OSError as error:
         raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -123,29 +90,16 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
 
 
 def payload_lines(payload: Payload) -> list[str]:
-    """A payload as a few lines for the terminal."""
-    sd = payload.standard_deviations
-    com = ", ".join(f"{x:.4f} +- {d:.4f}" for x, d in zip(payload.com, payload.com_deviations, strict=True))
-    lines = [
-        f"payload at {payload.frame}:",
-        f"  mass            {payload.mass:.4f} +- {sd[0]:.4f} kg{payload.scale_caveat}",
-        f"  centre of mass  {com} m",
-    ]
+    """A payload as a few lines for the terminal: its summary, the inertia about the centre of mass, and held-out errors."""
+    entries = (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2))
     inertia, deviation = payload.inertia, payload.inertia_deviations
-    for name, a, b in (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2)):
-        lines.append(f"  {name} about com   {inertia[a, b]:.4f} +- {deviation[a, b]:.4f} kg m^2")
-    if not payload.consistent:
-        mass, com, inertia = (np.asarray(x) for x in inertial_parameters_to_com(jnp.asarray(payload.body)))
-        moments = ", ".join(f"{x:.4f}" for x in np.linalg.eigvalsh(inertia))
-        place = ", ".join(f"{x:.4f}" for x in com)
-        lines += [
-            "  not physically consistent; the nearest consistent inertia, weighted by standard deviations:",
-            f"  {mass:.4f} kg at {place} m, principal moments {moments} kg m^2",
-        ]
+    each = ", ".join(f"{name} {inertia[a, b]:.3g} +- {deviation[a, b]:.2g}" for name, a, b in entries)
+    lines = [*str(payload).splitlines(), f"  inertia about the centre of mass: {each} kg m^2"]
     if payload.held_out is not None:
-        errors = ", ".join(f"{x:.3g}" for x in payload.held_out)
-        lines.append(f"  held-out torque errors of the joints {errors} N m RMS")
-    return [*lines, *(f"note: {note}" for note in payload.notes)]
+        lines.append(
+            f"  held-out torque errors of the joints: {', '.join(map(rounded, payload.held_out.tolist()))} N m RMS"
+        )
+    return lines
 
 
 def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:

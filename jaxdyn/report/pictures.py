@@ -4,11 +4,11 @@ A plot is the data that page.js draws: curves, dots and rings in panels with a c
 """
 
 import base64
-import dataclasses
 import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -19,9 +19,8 @@ from .markup import element, escaped
 _LEVELS = 65534  # quantisation steps between the minimum and maximum of a curve; one further value represents NaN
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Curve:
-    """A curve, or dots, in a panel.
+class Curve(NamedTuple):
+    """A curve, dots or rings in a panel.
 
     Attributes:
         name: name in the legend; curves with the same name share an entry.
@@ -35,23 +34,15 @@ class Curve:
 
     name: str
     colour: str
-    y: Float[np.ndarray, " N"]
-    less: Float[np.ndarray, " N"] | None = None
-    x: Float[np.ndarray, " N"] | None = None
+    y: np.ndarray
+    less: np.ndarray | None = None
+    x: np.ndarray | None = None
     style: str = "line"
     width: float = 1.5
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Panel:
-    """Curves that share a vertical axis.
-
-    Attributes:
-        label: quantity and unit.
-        curves: curves, drawn on top of each other.
-        share: height relative to the other panels of the view.
-        limits: limits of the vertical axis while the whole horizontal axis is visible; by default the range of the curves.
-    """
+class Panel(NamedTuple):
+    """Curves that share a vertical axis, with its label, its height relative to other panels, and limits of the whole view."""
 
     label: str
     curves: Sequence[Curve]
@@ -59,22 +50,13 @@ class Panel:
     limits: tuple[float, float] | None = None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class View:
-    """Panels with a common horizontal axis, shown together.
-
-    Attributes:
-        x_label: quantity and unit.
-        panels: panels from top to bottom.
-        caption: one line of plain text.
-        x: abscissae of all curves without their own.
-        gaps: intervals (from, to) of x without data.
-    """
+class View(NamedTuple):
+    """Panels with a common horizontal axis: its label, panels, a caption, abscissae, and intervals (from, to) without data."""
 
     x_label: str
     panels: Sequence[Panel]
     caption: str = ""
-    x: Float[np.ndarray, " N"] | None = None
+    x: np.ndarray | None = None
     gaps: Sequence[tuple[float, float]] = ()
 
 
@@ -99,26 +81,27 @@ def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequenc
 
 
 def _view(view: View) -> dict:
+    """A view as page.js reads it; arrays that several curves share are stored once."""
     columns: dict[int, list] = {}
 
     def column(values: np.ndarray) -> int:
-        if id(values) not in columns:
-            columns[id(values)] = packed(values)
+        columns.setdefault(id(values), packed(values))
         return [*columns].index(id(values))
 
-    panels = []
-    for panel in view.panels:
-        curves = []
-        for curve in panel.curves:
-            x = view.x if curve.x is None else curve.x
-            assert x is not None and len(x) == len(curve.y)
-            y = [column(values) for values in (curve.y, curve.less) if values is not None]
-            line = {"width": curve.width} if curve.style == "line" else {"style": curve.style}
-            curves.append({"name": curve.name, "colour": curve.colour, "x": column(x), "y": y} | line)
-        limits = {"limits": [_short(v) for v in panel.limits]} if panel.limits else {}
-        panels.append({"label": panel.label, "share": panel.share, "curves": curves} | limits)
-    out = {"x": view.x_label, "panels": panels, "columns": [*columns.values()], "caption": view.caption}
-    return out | ({"gaps": [[_short(a), _short(b)] for a, b in view.gaps]} if view.gaps else {})
+    def drawn(curve: Curve) -> dict:
+        x = view.x if curve.x is None else curve.x
+        assert x is not None and len(x) == len(curve.y)
+        y = [column(values) for values in (curve.y, curve.less) if values is not None]
+        line = {"width": curve.width} if curve.style == "line" else {"style": curve.style}
+        return {"name": curve.name, "colour": curve.colour, "x": column(x), "y": y} | line
+
+    panels = [
+        {"label": panel.label, "share": panel.share, "curves": [*map(drawn, panel.curves)]}
+        | ({"limits": [*map(_short, panel.limits)]} if panel.limits else {})
+        for panel in view.panels
+    ]
+    gaps = {"gaps": [[_short(a), _short(b)] for a, b in view.gaps]} if view.gaps else {}
+    return {"x": view.x_label, "panels": panels, "columns": [*columns.values()], "caption": view.caption} | gaps
 
 
 def _short(x: float) -> float:
@@ -209,8 +192,7 @@ def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], poi
 # -- ellipsoids
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Ellipsoid:
+class Ellipsoid(NamedTuple):
     """The equivalent solid ellipsoid {x : (x - centre)^T shape^-1 (x - centre) <= 1} of a body.
 
     Attributes:
@@ -225,20 +207,15 @@ class Ellipsoid:
     shape: Float[np.ndarray, "3 3"]
 
     @property
-    def squares(self) -> Float[np.ndarray, "3"]:
-        """Squares of the semi-axes [m^2] in ascending order, non-negative for a physically consistent body."""
-        return np.linalg.eigvalsh(self.shape)
-
-    @property
     def consistent(self) -> bool:
         """True if mass and inertia are physically consistent."""
-        squares = self.squares
+        squares = np.linalg.eigvalsh(self.shape)
         return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # tolerates single precision
 
     @property
     def semi_axes(self) -> Float[np.ndarray, "3"]:
         """Semi-axes [m] in ascending order; 0 in place of semi-axes with negative squares."""
-        return np.sqrt(np.maximum(self.squares, 0))
+        return np.sqrt(np.maximum(np.linalg.eigvalsh(self.shape), 0))
 
     @property
     def density(self) -> float:

@@ -373,10 +373,10 @@ def parameters_section(result: Identification) -> str:
     )
 
 
-def _determined(share: float) -> str:
-    """A bar that is full at 0.03 times the noise and empty at 3 times, followed by a word."""
-    level, full = level_of(share, "parameter"), np.clip(0.5 - np.log10(max(share, 1e-9) / 0.3) / 2, 0, 1)
-    return element("span", element("i", "", level, style=f"width: {100 * full:.0f}%"), "bar") + f" {_WORDS[level]}"
+def _determined(share: float) -> Cell:
+    """How well a parameter is determined, whose standard deviation has this share of the noise."""
+    level = level_of(share, "parameter")
+    return _WORDS[level], f"text mark {level}"
 
 
 def _cell(row: Mapping[str, Any], edge: str = "", digits: int = 4) -> tuple[str, str, str]:
@@ -394,8 +394,8 @@ def _cell(row: Mapping[str, Any], edge: str = "", digits: int = 4) -> tuple[str,
 
 
 def details_section(result: Identification, judged: Verdict) -> str:
-    """Everything else, folded: positions, bodies, the full set of parameters, what is not identifiable, and terms tried."""
-    parts = (_positions(result, judged), _links(result), _full(result), _unknown(result), _terms(result))
+    """Everything else, folded: positions, bodies, the full set of parameters, and terms tried."""
+    parts = (_positions(result, judged), _links(result), _full(result), _terms(result))
     return element("details", element("summary", element("h2", "Details", id="details")) + "".join(parts), "part")
 
 
@@ -436,6 +436,7 @@ def positions_table(
         columns.append(Column(name or "whole window", errors_of(lambda r: r.rms, runs)))
         if not name:
             columns.append(Column(f"after {SOON:g} s", errors_of(lambda r: r.after(SOON), runs)))
+            columns.append(Column(f"after {first[0].seconds:.2g} s", errors_of(lambda r: r.growth[-1], runs)))
     columns.append(Column("coasting", errors_of(lambda r: r.coasting_rms, first), "edge"))
     text = (
         f"RMS of measured minus simulated positions. A model is driven only by the measured torques, in "
@@ -505,6 +506,9 @@ def _links(result: Identification) -> str:
 def _full(result: Identification) -> str:
     """All parameters of the written model, with intervals where they are identifiable on their own."""
     chain, rows = result.chain, [dataclasses.asdict(row) for row in parameter_rows(result)[1]]
+    known = {row["name"] for row in rows if row["identifiable"] == "known"}
+    taken = [f"link {name}" for i, name in enumerate(chain.link_names) if f"m{i + 1}" in known]
+    taken += [row["name"] for row in rows[10 * chain.n :] if row["name"] in known]
     inertial, extra = rows[: 10 * chain.n], rows[(10 + len(result.columns.drive_terms)) * chain.n :]
     columns = [names_column("link", chain.link_names)]
     for k, (name, of) in enumerate(zip(INERTIAL_NAMES, ("kg", *["kg m"] * 3, *["kg m²"] * 6), strict=True)):
@@ -515,8 +519,8 @@ def _full(result: Identification) -> str:
         + faint(
             "Mass, first moments m c, and inertia about the origin of the link frame, all in the axes of this frame. "
             "Parameters in bold are identifiable on their own (± one standard deviation; point at a number to see its "
-            "interval), those in plain type only in sums with others, and those in italics do not affect any torque or were "
-            "taken from the given model."
+            "interval), those in plain type only in sums with others, and those in italics affect no torque or are known."
+            + (f" Taken from the given model: {names(taken)}." if taken else "")
         )
         + columns_table(columns)
     )
@@ -526,31 +530,6 @@ def _full(result: Identification) -> str:
         if homeless := [name for e in result.columns.extra if e.leaf is None for name in e.names]:
             text += faint(f"identified.urdf lacks {names(homeless)}, which the model cannot represent.")
     return text
-
-
-def _unknown(result: Identification) -> str:
-    """Parameters that the torques do not determine on their own, and the null space."""
-    base, known = result.base, set(result.base.known)
-    links = [f"link {name}" for i, name in enumerate(result.chain.link_names) if f"m{i + 1}" in known]
-    rest = [name for name in result.names[10 * result.chain.n :] if name in known]
-    lists = (
-        ("Taken from the given model; the resulting torques are subtracted from the logged torques:", [*links, *rest]),
-        (
-            "No torque of this robot depends on these parameters; their values are those of the prior:",
-            base.unidentifiable,
-        ),
-        ("These parameters affect torques only in sums; their values are nearest to the prior:", base.dropped),
-    )
-    text = "".join(element("p", f"{title} {names(found)}.") for title, found in lists if found)
-    if directions := base.null_names:
-        lines = "".join(element("li", element("code", escaped(name))) for name in directions)
-        summary = element("summary", f"All {len(directions)} directions without effect on the torques")
-        text += element(
-            "p",
-            f"Parameters can change in {len(directions)} directions without any effect on the torques of any motion. In each "
-            "direction, the first parameter increases by one unit, and the others change by their factors.",
-        ) + element("details", summary + element("ul", lines))
-    return element("h3", "Not identifiable", id="unknown") + (text or element("p", "None."))
 
 
 def _terms(result: Identification) -> str:

@@ -20,6 +20,7 @@ from .quality import (
     against_prior,
     all_figures,
     pooled,
+    position_units,
     resimulated,
     torque_units,
 )
@@ -28,8 +29,8 @@ Level = Literal["good", "fair", "poor", "note"]
 JointLevel = Literal["good", "fair", "poor", "untested"]
 Use = Literal["gravity compensation", "feed-forward", "simulation"]
 Measure = Literal["rms", "rre", "moving"]
-ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
 Found = tuple[Level, str]  # level and text of a reason
+ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
 ANSWERS = {"good": "yes", "fair": "with care", "poor": "no"}
 UNKNOWN = 10.0  # relative error or standard deviation from which on no figure is given
 EVER = np.inf
@@ -93,8 +94,7 @@ USES: Mapping[Use, tuple[str, ...]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class UseVerdict:
+class UseVerdict(NamedTuple):
     """Verdict on one use of the model.
 
     Attributes:
@@ -108,8 +108,7 @@ class UseVerdict:
     text: str
 
 
-@dataclasses.dataclass(frozen=True)
-class VerdictCheck:
+class VerdictCheck(NamedTuple):
     """The result of one check."""
 
     level: Level
@@ -290,7 +289,7 @@ def _uses(
     files: Sequence[FilePrediction],
 ) -> tuple[UseVerdict, ...]:
     """The verdict on each use: the worst level of its figures and of what else is known, with the reasons for it."""
-    names, uses = result.rows, list[UseVerdict]()
+    names, units, uses = result.rows, position_units(result.chain), list[UseVerdict]()
     general = _general(result, figures, files)
     for use, keys in USES.items():
         found: list[Found] = []
@@ -303,7 +302,7 @@ def _uses(
             if level != "good" or limit.fair < EVER:
                 low, high = (rounded(float(x)) for x in figures["speeds"][:, j])
                 found.append(
-                    (level, _words(key, float(values[j]), names[j], f"speeds of {low} to {high} rad/s or m/s"))
+                    (level, _words(key, float(values[j]), names[j], f"speeds of {low} to {high} {units[j]}/s"))
                 )
         if use == "simulation":
             found += _possible(result, figures, uses[0].level, joints)
