@@ -94,12 +94,12 @@ def payload_lines(payload: Payload) -> list[str]:
     entries = (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2))
     inertia, deviation = payload.inertia, payload.inertia_deviations
     each = ", ".join(f"{name} {inertia[a, b]:.3g} +- {deviation[a, b]:.2g}" for name, a, b in entries)
-    lines = [*str(payload).splitlines(), f"  inertia about the centre of mass: {each} kg m^2"]
+    lines = [*str(payload).splitlines()[:2], f"  inertia about the centre of mass: {each} kg m^2"]
     if payload.held_out is not None:
         lines.append(
             f"  held-out torque errors of the joints: {', '.join(map(rounded, payload.held_out.tolist()))} N m RMS"
         )
-    return lines
+    return [*lines, *(f"note: {note}" for note in payload.notes)]
 
 
 def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:

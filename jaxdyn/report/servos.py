@@ -138,11 +138,12 @@ def _parameters(found: CommandIdentification) -> str:
         value, deviation = float(found.values[j, k]), float(found.standard_deviations[j, k])
         if not np.isfinite(deviation):
             return "not determined", "no", f"{PARAMETERS[k]} keeps its start value, {value:.4g}"
-        return " ± ".join(with_deviation(value, deviation)), "", f"95 % interval {low[j, k]:.4g} to {high[j, k]:.4g}"
+        shown, unsure = with_deviation(value, deviation)
+        return shown + element("small", f"± {unsure}"), "", f"95 % interval {low[j, k]:.4g} to {high[j, k]:.4g}"
 
     columns = [names_column("joint", found.given.joint_names)]
     for k in map(PARAMETERS.index, found.identified):
-        heading = f"{escaped(PARAMETERS[k])} [{unit(UNITS[PARAMETERS[k]])}]"
-        columns.append(Column(heading, [cell(j, k) for j in range(found.given.n)]))
+        heading = f"{escaped(PARAMETERS[k]).replace('_', '_<wbr>')} [{unit(UNITS[PARAMETERS[k]])}]"
+        columns.append(Column(heading, [cell(j, k) for j in range(found.given.n)], "name"))
     about = "± one standard deviation; point at a number to see its 95 % interval. The given inertias set the scale."
     return section("Parameters", "parameters", faint(about), columns_table(columns))
