@@ -13,6 +13,7 @@ from jaxdyn import IdentificationError, identify, textbook
 from jaxdyn.identification import (
     Columns,
     Filters,
+    Knowledge,
     Samples,
     Terms,
     base_parameters,
@@ -198,6 +199,20 @@ def test_instruments_take_away_the_bias_of_noisy_states(exact):
         )
     )
     np.testing.assert_allclose(last.values, np.linalg.solve(z.T @ w, z.T @ y)[:, 0], rtol=1e-6, atol=1e-8)
+
+
+def test_instruments_need_not_determine_what_prior_knowledge_does(exact):
+    """A link and parameters of it that no torque shows, known to five per cent of the model."""
+    arm, _, xs, rows, truth = exact
+    own, knowledge = prior_parameters(arm, ALL), Knowledge(links=arm.link_names[1:], deviation=0.05)
+    base = base_parameters(arm, ALL, knowledge=knowledge)
+    taus = [w @ truth + 1e-3 * np.random.default_rng(3).normal(size=w.shape[:2]) for w in rows]
+    blocks = accumulate_samples(
+        ALL, arm, [RunRows(tuple(x), y, None, None, tuple(x)) for x, y in zip(xs, taus, strict=True)]
+    )
+    found = solve(blocks, base, "instrumental", known=knowledge.of(arm, ALL))
+    assert base.size > exact[1].size and np.all(np.isfinite(found.covariance))
+    np.testing.assert_allclose(found.values, base.matrix @ own, atol=0.02 * np.abs(own).max())
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,4 @@
-"""Zero-phase filters and derivatives of uniform samples.
-
-Corrections of logs before preprocessing: conversion from motor to joint side, and removal of torque delays."""
+"""Zero-phase filters and derivatives of uniform samples, and corrections of logs: motor to joint side, and delays."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -34,7 +32,7 @@ def low_pass(
         values: evenly spaced samples.
         rate: sample rate [1/s].
         cutoff: frequency with a gain of one half [Hz].
-        order: order of the Butterworth filter; the two passes together roll off like a filter of twice this order.
+        order: order of each pass.
 
     Raises:
         LogError: the cutoff is not between 0 and half the rate, or the order is not positive.
@@ -53,14 +51,10 @@ def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.n
 
     x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. For a sine of frequency f, this
     underestimates the derivative by a fraction of (2 pi f / rate)^6 / 140, for example 2e-6 at 4 Hz and 100 samples per
-    second. At the three samples at either end, the derivative is accurate to second order.
-
-    Args:
-        values: at least three evenly spaced samples.
-        rate: sample rate [1/s].
+    second. At the three samples at either end, the derivative is accurate to second order. At least three samples are
+    needed; the rate is in 1/s.
     """
-    x = values
-    out = np.gradient(x, 1 / rate, axis=0, edge_order=2)
+    x, out = values, np.gradient(values, 1 / rate, axis=0, edge_order=2)
     if len(x) >= 7:
         out[3:-3] = (45 * (x[4:-2] - x[2:-4]) - 9 * (x[5:-1] - x[1:-5]) + (x[6:] - x[:-6])) * (rate / 60)
     return out

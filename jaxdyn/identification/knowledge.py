@@ -10,7 +10,6 @@ from ..errors import IdentificationError
 from ..model.chain import Chain, layout, with_bodies
 from ..spatial.inertia import inertial_parameters_from_pseudo_inertia, pseudo_inertia
 from .columns import Columns, prior_parameters
-from .factors import BlockFactors
 
 MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
 NEAR = 2e-3  # tolerance for the mirrored origins of two links, relative to the robot's extent
@@ -149,14 +148,11 @@ class Known:
         further = np.zeros((len(self.rows), width - self.rows.shape[1]))
         return np.hstack([self.rows[:, :-1], further, self.rows[:, -1:]])
 
-    def taken_off(self, blocks: BlockFactors) -> BlockFactors:
-        """Subtract the torque of the exactly known parameters from the factors."""
-        if not self.fixed.any():
-            return blocks
-        at = np.flatnonzero(self.fixed)
-        r = blocks.r.copy()
-        r[..., -1] -= r[..., at] @ self.values[at]
-        return dataclasses.replace(blocks, r=r)
+    def taken_off(self, r: Float[np.ndarray, "k n w v"], first: int = 0) -> Float[np.ndarray, "k n w v"]:
+        """Subtract the torque of the exactly known parameters from factors, whose columns begin at `first`."""
+        at, r = np.flatnonzero(self.fixed), r.copy()
+        r[..., -1] -= r[..., first + at] @ self.values[at]
+        return r
 
     def filled_in(self, parameters: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
         """Insert the exactly known values into the parameters; additional parameters at the end do not change."""

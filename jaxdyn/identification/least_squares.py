@@ -1,8 +1,4 @@
-"""Least squares on accumulated factors: ordinary, weighted by noise, robust, and with instrumental variables.
-
-Recursive least squares: online estimation that updates a triangular factor with each sample.
-
-Split-half test: agreement between estimates from the two halves of the data."""
+"""Least squares on accumulated factors: ordinary, weighted by noise, robust, with instrumental variables, and recursive."""
 
 import dataclasses
 from typing import Literal, NamedTuple, get_args
@@ -37,8 +33,8 @@ class Estimate:
     Attributes:
         values: (b,) estimated base parameters, in SI units.
         covariance: (b, b) covariance of the values, from a jackknife over eight blocks of the data or, if a motion is
-            repeated, over eight stretches of the motion. It accounts for residuals that are correlated, for example due
-            to filters or unmodelled friction. If the data were accumulated without blocks, independent residuals are assumed.
+            repeated, over eight stretches of it. It accounts for correlated residuals, for example due to filters or
+            unmodelled friction; without blocks, it is `independent`.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
         condition: condition number of the (weighted) base regressor.
         scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.
@@ -50,11 +46,10 @@ class Estimate:
         iterations: number of updates of the values.
         history: the largest relative step of the values in each iteration.
         converged: True if the last step was below the tolerance.
-        degrees: degrees of freedom of the covariance, for confidence intervals. They follow from the number of blocks
-            or, without blocks, from the number of independent rows. Infinite if unknown.
+        degrees: degrees of freedom of the covariance, from the number of blocks or independent rows; infinite if unknown.
         notes: remarks from the estimator.
-        independent: (b, b) covariance s^2 (W^T W)^-1 for residuals that are correlated only by the filter, where s is
-            the standard deviation of the (weighted) rows. None if `covariance` already has this value.
+        independent: (b, b) covariance s^2 (W^T W)^-1 for residuals that are correlated only by the filter, with the
+            standard deviation s of the weighted rows. None if `covariance` already has this value.
         blocks: the factors to which the values were fitted, with the estimator's weights of rows; None if unknown.
     """
 
@@ -74,13 +69,6 @@ class Estimate:
     notes: tuple[str, ...] = ()
     independent: np.ndarray | None = None
     blocks: BlockFactors | None = None
-
-    def with_covariance(self, covariance: Float[np.ndarray, "b b"], blocks: int) -> "Estimate":
-        """A copy with a jackknife covariance; `independent` keeps the covariance for independent residuals."""
-        degrees = min(self.degrees, block_degrees(blocks))
-        return dataclasses.replace(
-            self, covariance=covariance, independent=self.independent_covariance, degrees=degrees
-        )
 
     @property
     def independent_covariance(self) -> Float[np.ndarray, "b b"]:
@@ -132,9 +120,9 @@ def solve(
       all runs together. Factors without blocks count as one run.
     - "ordinary": minimises sum |tau - W base|^2, with equal weights for all joints and runs.
     - "huber": minimises the sum of rho(u) over all rows, with u = (tau - W base) / s. Huber's loss rho is quadratic for
-      |u| up to 1.345 and linear beyond, and s is computed from the median of |tau - W base|. Each iteration multiplies
-      the rows by sqrt(min(1, 1.345 / |u|)) and accumulates them again (Huber 1964; Holland & Welsch 1977). This limits
-      the influence of outliers, collisions and friction at rest.
+      |u| up to 1.345 and linear beyond, which limits the influence of outliers, collisions and friction at rest; s is
+      computed from the median of |tau - W base|. Each iteration multiplies the rows by sqrt(min(1, 1.345 / |u|)) and
+      accumulates them again (Huber 1964; Holland & Welsch 1977).
     - "instrumental": solves Z^T S^-2 (tau - W base) = 0, with the noise S of the weighted estimate. The instruments Z
       are the regressor of another record of the motion, whose errors are independent of those of W. Noise of positions,
       velocities and accelerations therefore causes no bias, unlike in least squares.
@@ -145,9 +133,7 @@ def solve(
             `BlockFactors.rows`.
         base: the base parameters.
         estimator: the estimator.
-        independence: effective fraction of independent samples. Filtered data are correlated if they are sampled faster
-            than twice the cutoff; ignoring this would make standard deviations too small by a factor of 1 /
-            sqrt(independence).
+        independence: effective fraction of independent samples (`Samples.independence`).
         known: prior knowledge of parameters. Known values are subtracted from the torques; rows P @ parameters = y +- 1
             are added to the fit, weighted relative to the noise of the data.
         tolerance: relative step of the values below which the iteration has converged; "huber" uses at least 1e-4.
@@ -185,10 +171,7 @@ class _Problem:
 
     def prepared(self, blocks: BlockFactors, first: int = 0) -> BlockFactors:
         """Blocks whose runs are counted without gaps, without the torque of known parameters; W begins at column `first`."""
-        r = blocks.r
-        if self.known is not None:
-            own = self.known.taken_off(dataclasses.replace(blocks, r=r[..., first:])).r
-            r = np.concatenate([r[..., :first], own], axis=3)
+        r = blocks.r if self.known is None else self.known.taken_off(blocks.r, first)
         runs = np.unique(blocks.runs, return_inverse=True)[1]
         return dataclasses.replace(blocks, r=r, runs=runs, rows=None)
 
@@ -242,10 +225,8 @@ class _Problem:
         """A copy of the estimate with a jackknife covariance, for rows weighted by run and joint.
 
         The jackknife leaves out blocks of data, but never the rows P of prior knowledge. Their contribution C P^T P C to
-        the covariance C is therefore added separately.
-
-        Args:
-            curved: factors of the rows that contribute to the Hessian, if the weights depend on the residuals.
+        the covariance C is therefore added separately. `curved` are the rows that contribute to the Hessian, if the weights
+        depend on the residuals.
         """
         kept, beyond, besides = self.base.kept, 0.0, None
         parts = weighted_blocks(blocks, np.append(kept, -1), weights)
@@ -256,7 +237,9 @@ class _Problem:
             besides = rows / np.sqrt(self.independence)
         own = estimate.covariance - beyond
         found = least_squares_covariance(parts, estimate.values, own, bent, besides)
-        return estimate.with_covariance(found + beyond, len(parts))
+        degrees = min(estimate.degrees, block_degrees(len(parts)))
+        independent = estimate.independent_covariance
+        return dataclasses.replace(estimate, covariance=found + beyond, independent=independent, degrees=degrees)
 
 
 def _svd_solution(base: BaseParameters, w: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -277,6 +260,11 @@ def _svd_solution(base: BaseParameters, w: np.ndarray, y: np.ndarray) -> tuple[n
     return vt.T @ (u.T @ y / s) / norms, vt.T / s / norms[:, None], s
 
 
+def _inverse(noise: Float[np.ndarray, "runs n"]) -> Float[np.ndarray, "runs n"]:
+    """Weights of rows; those without noise have large ones."""
+    return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
+
+
 def _weighted(problem: _Problem, blocks: BlockFactors, even: bool, tolerance: float, iterations: int) -> Estimate:
     """Weighted least squares with iterated noise of each run and joint or, if `even`, of all rows together."""
     factors, n = blocks.by_run, blocks.r.shape[1]
@@ -284,12 +272,8 @@ def _weighted(problem: _Problem, blocks: BlockFactors, even: bool, tolerance: fl
     pooled = lambda x, axis: np.sqrt((x.reshape(-1, n) ** 2 * counts).sum(axis) / np.maximum(counts.sum(axis), 1))
     few = counts * problem.independence < ROWS_OF_A_RUN * problem.base.size
 
-    def together(estimate: Estimate) -> np.ndarray:
-        return np.full(counts.shape, pooled(estimate.noise, None))
-
-    def each(estimate: Estimate) -> np.ndarray:
-        return np.where(few, pooled(estimate.noise, 0), estimate.noise.reshape(-1, n))
-
+    together = lambda estimate: np.full(counts.shape, pooled(estimate.noise, None))
+    each = lambda estimate: np.where(few, pooled(estimate.noise, 0), estimate.noise.reshape(-1, n))
     size = np.sqrt((factors.r[:, :, -1] ** 2).sum() / max(counts.sum(), 1)) or 1.0
     weights = np.full(counts.shape, 1 / size)
     estimate = problem.solution(factors, weights.reshape(-1))
@@ -298,7 +282,7 @@ def _weighted(problem: _Problem, blocks: BlockFactors, even: bool, tolerance: fl
         history = []
         while len(history) < iterations:
             noise = measure(estimate)
-            weights = 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
+            weights = _inverse(noise)
             update = problem.solution(factors, weights.reshape(-1))
             history.append(relative_step(update.values, estimate.values))
             estimate = update
@@ -344,7 +328,7 @@ def _huber(problem: _Problem, rows: Rows, start: Estimate, tolerance: float, ite
             for e, s in zip(residuals, scale[runs], strict=True)
         ]
         blocks = problem.prepared(rows.blocks(light))
-        weights = 1 / np.maximum(scale, 1e-12 * float(scale.max()) or 1.0)
+        weights = _inverse(scale)
         update = problem.solution(blocks.by_run, weights.reshape(-1))
         history.append(relative_step(update.values, estimate.values))
         estimate = update
@@ -389,7 +373,7 @@ def _instrumental(problem: _Problem, rows: Rows, start: Estimate) -> Estimate:
         )
     wide = problem.prepared(rows.blocks(beside=base.kept), b)
     assert start.run_noise is not None
-    weights = 1 / np.maximum(start.run_noise, 1e-12 * float(start.run_noise.max()) or 1.0)
+    weights = _inverse(start.run_noise)
     factors = wide.by_run
     whole = stacked(factors, weights.reshape(-1))
     projected = problem.beside(whole[:b, b:])
@@ -399,7 +383,8 @@ def _instrumental(problem: _Problem, rows: Rows, start: Estimate) -> Estimate:
     spent = b / problem.independence / counts.sum()
     variance = (squares * weights.reshape(-1) ** 2).sum() / (counts.sum() * (1 - spent)) / problem.independence
     independent = variance * (back @ back.T)
-    onto = np.linalg.solve(whole[:b, :b], whole[:b, b + base.kept]).T  # R_w^T R^-T
+    # R_w^T R^-T; R is singular if only prior knowledge determines some parameters
+    onto = np.linalg.lstsq(whole[:b, :b], whole[:b, b + base.kept], rcond=None)[0].T
     parts = weighted_blocks(wide, np.array([*range(b), *(b + base.kept), -1]), weights)
     moments = [back.T @ onto @ part[:, :b].T @ part[:, b:] for part in parts]
     shares = np.stack([m[:, :-1] @ back for m in moments])
@@ -453,8 +438,7 @@ def recursive_start(values: Float[Array, " b"], deviations: Float[Array, " b"] |
 
     Args:
         values: prior base parameters; the state has their floating-point type.
-        deviations: standard deviations of the prior. Infinity means no prior knowledge; `recursive_values` then needs
-            at least as many rows as parameters.
+        deviations: standard deviations of the prior; infinity means no prior knowledge.
     """
     values = jnp.asarray(values)
     weight = 1 / jnp.broadcast_to(jnp.asarray(deviations, values.dtype), values.shape)
@@ -497,9 +481,6 @@ def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[A
     """Compute the base parameters and their standard deviations, in SI units.
 
     The results are not finite until there are enough samples to determine all parameters.
-
-    Args:
-        state: the state after the last sample.
     """
     r = state.r[:-1, :-1]
     inverse = jax.scipy.linalg.solve_triangular(r, jnp.eye(len(r), dtype=r.dtype))
@@ -562,11 +543,6 @@ def split_half(blocks: BlockFactors, base: BaseParameters, independence: float =
     If there are several runs, the first half contains the first runs. If the runs repeat a motion, the halves are those
     of the motion, because errors of the model repeat with it: two repetitions would agree whatever the model lacks.
     Returns None if either half alone does not determine the base parameters.
-
-    Args:
-        blocks: factors of the data, in blocks.
-        base: the base parameters.
-        independence: fraction of the samples that count as independent.
     """
     if blocks.order_of_groups.max() < 1:
         return None

@@ -1,11 +1,4 @@
-"""Preprocessing of logs: uniform resampling, zero-phase filtering, differentiation and decimation.
-
-Repeated motion: which samples of runs show the same stretch of one motion, whenever and in whichever run it was repeated.
-
-The torque errors of a model are a function of the motion, so they repeat with it. Repetitions average noise, but not model
-errors: samples of one stretch of the motion, from all of its repetitions, must be left out of a fit together.
-
-Preprocessing of logs read in chunks, in windows that overlap by the length of the filter's transients."""
+"""Preprocessing of logs, in memory or in chunks, and repeated motion: which samples show one stretch of one motion."""
 
 import dataclasses
 import itertools
@@ -34,7 +27,7 @@ class Samples:
         qd: first derivative of `q` [rad/s or m/s].
         qdd: second derivative of `q` [rad/s^2 or m/s^2].
         tau: joint torques, low-pass filtered [N m or N].
-        rate: samples per second within a piece [1/s].
+        rate: sample rate [1/s].
         segments: (start, stop) indices of each piece, with stop excluded.
         position_cutoff: cutoff of the low-pass on q [Hz].
         torque_cutoff: cutoff of the low-pass on tau, applied by `preprocess` or before logging [Hz].
@@ -133,11 +126,7 @@ class Filters:
         return dataclasses.replace(self, **changes)
 
     def setting(self, log: Log, rate: float | None = None) -> "Setting":
-        """Resolve the settings to numbers for one log.
-
-        Args:
-            log: the log.
-            rate: sample rate of the uniform grid [1/s]; by default the mean rate of the log.
+        """Resolve the settings to numbers for one log, whose mean rate is the default rate of the uniform grid [1/s].
 
         Raises:
             LogError: a cutoff is not between 0 and half the rate, or the stride or the margin is too small.
@@ -149,8 +138,7 @@ class Filters:
         position, why, before = self.position_cutoff, "", self.logged_cutoff
         torque = self.torque_cutoff if before is None else None
         if position is None:
-            usual = (torque, "") if torque is not None else default_cutoff(log, rate or mean_rate(GAP * step))
-            position, why = usual
+            position, why = (torque, "") if torque is not None else default_cutoff(log, rate or mean_rate(GAP * step))
         torque = before if before is not None else position if torque is None else torque
         lower, higher = sorted((position, torque))
         gap = max(GAP * step, 0.1 / max(higher, 1e-9)) if self.gap is None else self.gap
@@ -189,10 +177,6 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     With equal cutoffs for q and tau (the default), both sides of tau = Y pi are filtered equally to the extent that Y
     is linear in the motion. To filter them exactly equally, use stride 1, apply `low_pass` to tau and every column of Y
     with one cutoff, below that of q, and then decimate both.
-
-    Args:
-        log: the log.
-        filters: cutoffs, stride and further settings.
 
     Raises:
         LogError: a cutoff is not between 0 and half the log's rate, all pieces are too short, or a delay is not finite.
@@ -308,11 +292,9 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Remove stale rows (q, tau, logged qd) of a piece, resample the rest uniformly, then filter and differentiate.
+    """Remove stale rows (q, tau, logged qd of n joints), resample the rest uniformly, then filter and differentiate.
 
-    Args:
-        n: number of joints.
-        origin: a time on the grid [s]; by default that of the first row.
+    The grid contains the time `origin` [s], by default that of the first row.
     """
     stale = stale_rows(t, values, setting.gap)
     close = np.concatenate([[False], np.diff(t) < 0.25 * setting.step]) & ~stale
@@ -324,13 +306,12 @@ def even_samples(
     even = len(grid) == len(t) and bool(np.abs(grid - t).max() < 0.01 / setting.rate)
     if not even:
         values = interpolate.CubicSpline(t, values)(np.clip(grid, t[0], t[-1]))
-    q = low_pass(values[:, :n], setting.rate, setting.position_cutoff, setting.order)
-    tau = values[:, n : 2 * n]
+    q, tau, logged = np.split(values, [n, 2 * n], axis=1)
+    q, logged = (
+        low_pass(x, setting.rate, setting.position_cutoff, setting.order) if x.size else x for x in (q, logged)
+    )
     if not setting.torque_as_logged:
         tau = low_pass(tau, setting.rate, setting.torque_cutoff, setting.order)
-    logged = values[:, 2 * n :]
-    if logged.size:
-        logged = low_pass(logged, setting.rate, setting.position_cutoff, setting.order)
     qd = differentiate(q, setting.rate)
     columns = (grid, q, qd, differentiate(qd, setting.rate), tau, logged)
     return _Piece(columns, first, int(stale.sum()), int(close.sum()), not even)
@@ -383,12 +364,11 @@ def _compare(qd: Float[np.ndarray, "N n"], logged: Float[np.ndarray, "N n"]) -> 
 def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -> tuple[Samples, Samples]:
     """Split a run into a first part for identification and a last part for validation.
 
-    The filter correlates neighbouring samples, so `guard` seconds on either side of the cut are discarded.
-
     Args:
         samples: the samples.
         fraction: share of the samples before the cut.
-        guard: time discarded on either side of the cut [s]; by default one period of the lower cutoff.
+        guard: time discarded on either side of the cut, because the filter correlates neighbours [s]; by default one
+            period of the lower cutoff.
 
     Raises:
         LogError: one of the two parts would have fewer than ten samples.
@@ -410,12 +390,9 @@ def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -
 def divide(
     samples: Samples, held: Bool[np.ndarray, " N"], guard: float | None = None
 ) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " L"]]:
-    """Indices of the samples outside and inside a mask, without those within `guard` seconds of a change of the mask.
+    """Indices of the samples outside and inside a mask, without those within `guard` seconds of its changes (`split`).
 
     Pieces of fewer than ten samples are left out.
-
-    Args:
-        guard: by default one period of the lower cutoff, as for `split`.
     """
     if guard is None:
         guard = 1 / min(samples.position_cutoff, samples.torque_cutoff)
@@ -452,9 +429,7 @@ STEP = 0.25  # step of the grid, in radians of the motion's mean frequency
 WINDOW = 25  # steps in a window: one period of the mean frequency
 DELAYS = 8  # states compared in each window
 LEAST_LAG = 18  # minimum steps between a stretch and its repetition
-LEAST_SCALE = (
-    0.05  # smallest scale of a joint, relative to the largest one, so that noise of locked joints is not compared
-)
+LEAST_SCALE = 0.05  # smallest scale of a joint, relative to the largest; noise of locked joints is not compared
 REPEATED = "the same motion, repeated"
 LONGEST_STEP = 1.0  # longest part of a gap that counts as motion [s]
 MOST_WINDOWS = 1 << 14  # windows compared with one another; longer recordings are read on a coarser grid
@@ -465,11 +440,14 @@ ROWS = 256  # windows compared with all others at once
 class Motion:
     """The distinct motion of several runs, as one time axis on which all repetitions of a stretch have the same place.
 
+    The torque errors of a model are a function of the motion, so they repeat with it. Repetitions average noise, but not
+    model errors: samples of one stretch, from all of its repetitions, must be left out of a fit together.
+
     Attributes:
         times: for each run, the times of its samples [s].
         places: for each run, the place of every sample on the axis [s]. While the robot stands still, it stays at the
             place at which the robot stopped.
-        lengths: length of the axis after each run: of the motion shown by this run and by all runs before it [s].
+        lengths: length of the motion shown by each run and by all runs before it [s].
         moving: for each run, the mask of the samples at which the robot moves.
         repeats: for each run, True if part of its motion was shown before, by this run or an earlier one.
     """
@@ -553,9 +531,7 @@ def repeated_motion(runs: Sequence[Samples]) -> Motion | None:
     centre, sizes = q.mean(0), [q.std(axis=0), np.sqrt(np.mean(qd**2, axis=0))]
     sizes = [np.maximum(x, max(LEAST_SCALE * x.max(), 1e-9)) for x in sizes]
     mean = np.abs(np.concatenate([s.qdd for s in runs])).mean(0) / np.maximum(np.abs(qd).mean(0), sizes[1] / 2)
-    frequency = float(
-        np.sqrt(np.mean(mean**2))
-    )  # from magnitudes, on which a jump between two motions has little effect
+    frequency = float(np.sqrt(np.mean(mean**2)))  # from magnitudes, on which a jump between motions has little effect
     clocks, moving = zip(*(_clock(s, sizes[1]) for s in runs), strict=True)
     whole = sum(clock[-1] for clock in clocks)
     if not frequency > 0 or not whole > 0:
@@ -639,11 +615,7 @@ def _axis(
         centre = np.arange(a, b) - WINDOW / 2
         source = np.full(b - a, np.nan)
         if len(matched):
-            right = np.clip(np.searchsorted(matched, centre), 0, len(matched) - 1)
-            left = np.maximum(right - 1, 0)
-            near = np.where(
-                np.abs(matched[left] - centre) < np.abs(matched[right] - centre), matched[left], matched[right]
-            )
+            near = matched[np.searchsorted((matched[1:] + matched[:-1]) / 2, centre, side="right")]
             inside = np.abs(near - centre) <= WINDOW / 2
             source[inside] = (found[near] + np.arange(a, b) - near)[inside]
         for p, s in zip(range(a, b), source.tolist(), strict=True):
@@ -668,8 +640,7 @@ def preprocess_stream(
 ) -> Iterator[Samples]:
     """Resample, filter, differentiate and decimate a log read in chunks, as `preprocess` does in memory.
 
-    The chunks are consecutive parts of one log; a time step longer than `gap` separates two pieces. One chunk and the
-    overlap of the filtered windows are held in memory.
+    One chunk and the overlap of the filtered windows are held in memory.
 
     The windows overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff on either side (16 periods for order
     4), after which the filter's transients are below rounding error. The samples are therefore the same, up to
@@ -691,82 +662,68 @@ def preprocess_stream(
     filters = filters or Filters()
     if filters.delay is not None:
         raise LogError("delays cannot be removed from a log in chunks: apply `without_delay` to the whole log")
-    setting: Setting | None = None
-    window: _Window | None = None
-    found = False
-    for log in chunks:
-        if setting is None:
-            setting = filters.setting(log, rate)
-            window = _Window(setting, log.n)
-        assert window is not None
-        if log.n != window.n:
-            raise LogError(f"{log.source}: a chunk has {log.n} joints, but earlier chunks had {window.n}")
-        rows = np.column_stack([log.t, log.q, log.tau])
-        if len(window.rows) and rows[0, 0] <= window.rows[-1, 0]:
-            raise LogError(
-                f"{log.source}: time does not increase between chunks: {rows[0, 0]:.9g} s follows {window.rows[-1, 0]:.9g} s"
-            )
-        for part in np.split(rows, np.flatnonzero(np.diff(rows[:, 0]) > setting.gap) + 1):
-            if len(window.rows) and part[0, 0] - window.rows[-1, 0] > setting.gap:
-                yield from (made := window.finished())
-                found |= bool(made)
-                window = _Window(setting, log.n)
-            window.rows = np.concatenate([window.rows, part])
-        yield from (made := window.advanced())
+    window, found = None, False
+    for log in itertools.chain(chunks, [None]):
+        if log is None:  # the end
+            made = [] if window is None else window.samples(True)
+        else:
+            window = window or _Window(filters.setting(log, rate), log.n)
+            made = window.absorb(log)
         found |= bool(made)
-    if window is not None:
-        yield from (made := window.finished())
-        found |= bool(made)
+        yield from made
     if not found:
         raise LogError("no piece of the log is long enough for the filter: log a longer run, or specify higher cutoffs")
-
-
-def _overlap(s: Setting) -> int:
-    """Number of samples after which the filter's initial state has no effect."""
-    periods = MEMORY / (2 * math.pi * math.sin(math.pi / (2 * s.order)))
-    return math.ceil(periods * s.rate / min(s.position_cutoff, s.torque_cutoff)) + SPLINE
 
 
 class _Window:
     """The rows (t, q, tau) of a piece that are still needed: the overlap before the next sample, and all later rows."""
 
     def __init__(self, setting: Setting, n: int):
-        self.setting, self.n, self.overlap = setting, n, _overlap(setting)
-        self.rows = np.zeros((0, 1 + 2 * n))
+        self.setting, self.n = setting, n
+        periods = MEMORY / (2 * math.pi * math.sin(math.pi / (2 * setting.order)))
+        lower = min(setting.position_cutoff, setting.torque_cutoff)
+        self.overlap = math.ceil(periods * setting.rate / lower) + SPLINE  # [samples] reach of the filter's transients
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a new piece."""
+        self.rows = np.zeros((0, 1 + 2 * self.n))
         self.start: float | None = None  # start of the piece's grid
         self.next = 0  # index of the next sample in the grid
 
-    def advanced(self) -> list[Samples]:
-        """The samples beyond the reach of the filter's transients."""
-        if not len(self.rows):
-            return []
-        keep = self._length() - self.overlap - self.setting.margin
-        if keep - self.next < self.overlap // 4:
-            return []
-        return self._emitted(keep)
+    def absorb(self, log: Log) -> list[Samples]:
+        """Add a chunk, and return the samples that later rows cannot affect."""
+        if log.n != self.n:
+            raise LogError(f"{log.source}: a chunk has {log.n} joints, but earlier chunks had {self.n}")
+        rows, made = np.column_stack([log.t, log.q, log.tau]), []
+        if len(self.rows) and rows[0, 0] <= self.rows[-1, 0]:
+            raise LogError(
+                f"{log.source}: time does not increase between chunks: {rows[0, 0]:.9g} s follows {self.rows[-1, 0]:.9g} s"
+            )
+        for part in np.split(rows, np.flatnonzero(np.diff(rows[:, 0]) > self.setting.gap) + 1):
+            if len(self.rows) and part[0, 0] - self.rows[-1, 0] > self.setting.gap:
+                made += self.samples(True)
+                self.clear()
+            self.rows = np.concatenate([self.rows, part])
+        return made + self.samples(False)
 
-    def finished(self) -> list[Samples]:
-        """The remaining samples of the piece."""
-        s = self.setting
-        if not len(self.rows) or (self._length() < 2 * s.margin + LEAST_SAMPLES * s.stride and self.next == 0):
-            return []
-        return self._emitted(self._length() - s.margin)
-
-    def _length(self) -> int:
-        start = self.rows[0, 0] if self.start is None else self.start
-        return int((self.rows[-1, 0] - start) * self.setting.rate + 1e-6) + 1
-
-    def _emitted(self, stop: int) -> list[Samples]:
+    def samples(self, last: bool) -> list[Samples]:
+        """The samples beyond the reach of the filter's transients or, if the piece ends, all remaining ones."""
         s, t = self.setting, self.rows[:, 0]
+        if not len(t):
+            return []
+        count = int((t[-1] - (t[0] if self.start is None else self.start)) * s.rate + 1e-6) + 1
+        stop = count - s.margin - (0 if last else self.overlap)
+        short = self.next == 0 and count < 2 * s.margin + LEAST_SAMPLES * s.stride
+        if short if last else stop - self.next < self.overlap // 4:
+            return []
         made = even_samples(t, self.rows[:, 1:], self.n, s, self.start)
-        first = made.first
         self.start = float(made.columns[0][0]) if self.start is None else self.start
         begin = max(self.next, s.margin)
         begin += -(begin - s.margin) % s.stride
-        chosen = slice(begin - first, max(stop - first, 0), s.stride)
+        chosen = slice(begin - made.first, max(stop - made.first, 0), s.stride)
         t, q, qd, qdd, tau = (x[chosen] for x in made.columns[:5])
         self.next = max(stop, self.next)
         self.rows = self.rows[self.rows[:, 0] >= self.start + (self.next - self.overlap) / s.rate]
-        piece = ((0, len(t)),)
-        samples = Samples(t, q, qd, qdd, tau, s.rate / s.stride, piece, s.position_cutoff, s.torque_cutoff)
+        samples = Samples(t, q, qd, qdd, tau, s.rate / s.stride, ((0, len(t)),), s.position_cutoff, s.torque_cutoff)
         return [samples] if len(t) else []
