@@ -6,8 +6,8 @@ import cvxpy as cp
 import numpy as np
 
 from jaxdyn.identification import BaseParameters
-from jaxdyn.identification.consistency import LINEAR, prior_factors
-from jaxdyn.identification.consistent import ConsistentEstimate, ConsistentProblem, parameter_bounds
+from jaxdyn.identification.consistency import LINEAR, ConsistentProblem, prior_factors
+from jaxdyn.identification.consistent import ConsistentEstimate, parameter_bounds
 
 
 def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:

@@ -244,6 +244,7 @@ def _links(names: Sequence[str]) -> int:
 
 # -- gauss newton
 
+RIDGE = 1e-4  # regularisation of undetermined drive terms, relative to a column's information
 REACH = 0.95  # longest step, as a fraction of the distance to the boundary of consistency
 TAKEN = 1e-3  # smallest ratio of actual to predicted decrease at which a step is accepted
 
@@ -259,6 +260,53 @@ _GENERATORS[0] = np.eye(4)
 _GENERATORS[[1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 0, 0, 1, 2], [0, 1, 2, 1, 2, 2, 3, 3, 3]] = 1
 _ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # the corresponding derivatives of the pseudo-inertia
 _METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # Hessian of -log det at zero
+
+
+@dataclasses.dataclass(frozen=True)
+class ConsistentProblem:
+    """Matrices and vectors that define a physically consistent estimation problem.
+
+    Attributes:
+        matrix: (b, p) the matrix A, weighted so that the noise of every row has unit variance.
+        values: (b,) the right-hand side y, with the same weights.
+        floor: irreducible part of the cost: half the sum of squared weighted residuals of the unconstrained estimate.
+        prior: (p,) prior values of the full parameters, with strictly consistent inertias, in SI units.
+        start: (p,) full parameters nearest to the prior that reproduce the unconstrained fit; used for the drive terms.
+        links: number of links; the first 10 * links columns are inertial.
+        positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
+        constraints: constraints from prior knowledge.
+        weight: weight of the divergence from the prior.
+        stand_ins: links (counted from 0) whose prior is a stand-in, because the model has no inertia for them. The
+            estimate is nearest to it as well, but it is no information: it does not reduce the covariance.
+    """
+
+    matrix: Float[np.ndarray, "b p"]
+    values: Float[np.ndarray, " b"]
+    floor: float
+    prior: Float[np.ndarray, " p"]
+    start: Float[np.ndarray, " p"]
+    links: int
+    positive: Bool[np.ndarray, " p"]
+    constraints: Constraints
+    weight: float = 1.0
+    stand_ins: tuple[int, ...] = ()
+
+    @functools.cached_property
+    def ridge(self) -> Float[np.ndarray, " p"]:
+        """Weights (p,) of the quadratic penalty on drive terms, small enough to affect only undetermined terms."""
+        information = (self.matrix**2).sum(0)
+        ridge = RIDGE**2 * np.where(information > 0, information, 1.0)
+        ridge[: 10 * self.links] = 0
+        return ridge
+
+    def misfit(self, x: Float[np.ndarray, " p"]) -> float:
+        """Half the sum of squared weighted torque residuals, |A x - y|^2 / 2 + floor."""
+        return self.floor + 0.5 * float(((self.matrix @ x - self.values) ** 2).sum())
+
+    def cost(self, x: Float[np.ndarray, " p"]) -> float:
+        """Total cost of x: misfit, weighted divergence from the prior, and regularisation."""
+        apart = divergence(prior_factors(self.prior, self.links), prior_factors(x, self.links))
+        return self.misfit(x) + self.weight * apart + 0.5 * float((self.ridge * (x - self.prior) ** 2).sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,19 +345,11 @@ class Point:
 class Cost:
     """Cost function and its quadratic model at a point.
 
-    The cost of the parameters x = (pi_1, ..., pi_n, non-inertial parameters) is the sum of the penalties of the
-    constraints, a ridge penalty |x - prior|^2 / 2 with a weight for each parameter, and
-
-        |A x - y|^2 / 2 + weight * sum_i D_entropic(pi_i, prior_i) + barrier * entropy
+    To the cost of a `problem`, the penalties of its constraints and barrier * entropy are added.
 
     Attributes:
-        matrix: (b, p) A.
-        values: (b,) y.
-        prior: (p,) prior parameters.
+        problem: the problem.
         u0: (n, 4, 4) factors of the prior's pseudo-inertias.
-        ridge: (p,) weights of the ridge penalty.
-        weight: weight of the divergence from the prior.
-        positive: (m,) mask of the non-inertial parameters that must be positive.
         centre: (m,) values of the positive parameters at which their entropy is smallest.
         spread: (m,) scales of the non-inertial parameters that may have either sign.
         barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k (r_k - log r_k - 1), where r_k is the
@@ -321,13 +361,8 @@ class Cost:
         stiffness: penalty weight of the constraints.
     """
 
-    matrix: Float[np.ndarray, "b p"]
-    values: Float[np.ndarray, " b"]
-    prior: Float[np.ndarray, " p"]
+    problem: ConsistentProblem
     u0: Float[np.ndarray, "n 4 4"]
-    ridge: Float[np.ndarray, " p"]
-    weight: float
-    positive: Bool[np.ndarray, " m"]
     centre: Float[np.ndarray, " m"]
     spread: Float[np.ndarray, " m"]
     barrier: float
@@ -337,6 +372,11 @@ class Cost:
     multipliers: Float[np.ndarray, " c"]
     stiffness: float
 
+    @property
+    def positive(self) -> Bool[np.ndarray, " m"]:
+        """Mask of the non-inertial parameters that must be positive."""
+        return self.problem.positive[10 * len(self.u0) :]
+
     def force(self, x: np.ndarray) -> np.ndarray:
         """Updated Lagrange multipliers (c,) of the constraints at the parameters x."""
         force = self.multipliers + self.stiffness * (self.rows @ x - self.sides)
@@ -344,16 +384,16 @@ class Cost:
 
     def __call__(self, point: Point) -> float:
         """The cost; NaN or infinity outside the feasible set."""
-        x = point.parameters
+        p, x = self.problem, point.parameters
         if not np.all(np.abs(x) < 1e100):
             return np.nan
         entropy, ratio = divergence(self.u0, point.u), np.where(self.positive, point.rest / self.centre, 1.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             others = (ratio - np.log(ratio) - 1).sum()
         return float(
-            0.5 * ((self.matrix @ x - self.values) ** 2).sum()
-            + self.weight * entropy
-            + 0.5 * (self.ridge * (x - self.prior) ** 2).sum()
+            0.5 * ((p.matrix @ x - p.values) ** 2).sum()
+            + p.weight * entropy
+            + 0.5 * (p.ridge * (x - p.prior) ** 2).sum()
             + self.barrier * (entropy + others)
             + 0.5 * (self.force(x) ** 2).sum() / self.stiffness
         )
@@ -368,13 +408,12 @@ class Cost:
         J is the Jacobian of the parameters x, and H the Hessian of the cost with respect to x. The neglected term, the
         curvature of the parametrisation times the gradient with respect to x, vanishes at the optimum.
         """
-        x, inner = point.parameters, 10 * len(self.u0)
-        jacobian = point.jacobian(self.scale(point))
-        weight = self.barrier + self.weight
+        p, x, inner = self.problem, point.parameters, 10 * len(self.u0)
+        jacobian, weight = point.jacobian(self.scale(point)), self.barrier + p.weight
         force = self.force(x)
         active = (~self.least | (force < 0)).astype(float)
-        gradient = self.matrix.T @ (self.matrix @ x - self.values) + self.ridge * (x - self.prior) + self.rows.T @ force
-        curved = [self.matrix, self.rows * np.sqrt(self.stiffness * active)[:, None], np.diag(np.sqrt(self.ridge))]
+        gradient = p.matrix.T @ (p.matrix @ x - p.values) + p.ridge * (x - p.prior) + self.rows.T @ force
+        curved = [p.matrix, self.rows * np.sqrt(self.stiffness * active)[:, None], np.diag(np.sqrt(p.ridge))]
         g = jacobian.T @ gradient
         g[:inner] += weight * divergence_slope(self.u0, point.u)
         g[inner:] += self.barrier * np.where(self.positive, point.rest / self.centre - 1, 0.0)

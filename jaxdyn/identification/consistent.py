@@ -7,9 +7,7 @@ non-negative, and prior knowledge may add further constraints (`Constraints`).
 A and y are computed from triangular factors of the complete weighted log, so the cost of a step does not depend on the
 length of the log. The problem is convex in x. Log-Cholesky parameters map one-to-one onto the interior of the feasible
 cone, so a stationary point of the unconstrained problem in these parameters is the unique optimum. The tests confirm
-this by comparison with a semidefinite program.
-
-Bounds on the size of links, derived from the kinematics, and on their density, with defaults for ordinary machines."""
+this by comparison with a semidefinite program."""
 
 import dataclasses
 
@@ -24,10 +22,10 @@ from .base import BaseParameters
 from .columns import Columns
 from .consistency import (
     UNITS,
+    ConsistentProblem,
     Constraints,
     Cost,
     Point,
-    divergence,
     divergence_metric,
     divergence_slope,
     ellipsoid_row,
@@ -41,59 +39,11 @@ from .least_squares import Estimate
 
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
 GAP = 1e-8  # largest excess of the cost over its infimum, as a fraction of the cost
-RIDGE = 1e-4  # regularisation of undetermined drive terms, relative to a column's information
 STEPS = 100  # maximum number of steps per round
 FALL = 0.1  # factor by which the barrier weight changes from one round to the next
 ROUNDS = 25  # maximum number of rounds, each with its own barrier weight and multipliers
 NO_INFORMATION = 1e-6  # weight in the covariance of what is no information; positive, so that the inverse exists
 TIGHT = 1e-9  # tolerance of constraints, relative to the size of their terms
-
-
-@dataclasses.dataclass(frozen=True)
-class ConsistentProblem:
-    """Matrices and vectors that define a physically consistent estimation problem.
-
-    Attributes:
-        matrix: (b, p) the matrix A, weighted so that the noise of every row has unit variance.
-        values: (b,) the right-hand side y, with the same weights.
-        floor: irreducible part of the cost: half the sum of squared weighted residuals of the unconstrained estimate.
-        prior: (p,) prior values of the full parameters, with strictly consistent inertias, in SI units.
-        start: (p,) full parameters nearest to the prior that reproduce the unconstrained fit; used for the drive terms.
-        links: number of links; the first 10 * links columns are inertial.
-        positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
-        constraints: constraints from prior knowledge.
-        weight: weight of the divergence from the prior.
-        stand_ins: links (counted from 0) whose prior is a stand-in, because the model has no inertia for them. The
-            estimate is nearest to it as well, but it is no information: it does not reduce the covariance.
-    """
-
-    matrix: Float[np.ndarray, "b p"]
-    values: Float[np.ndarray, " b"]
-    floor: float
-    prior: Float[np.ndarray, " p"]
-    start: Float[np.ndarray, " p"]
-    links: int
-    positive: Bool[np.ndarray, " p"]
-    constraints: Constraints
-    weight: float = 1.0
-    stand_ins: tuple[int, ...] = ()
-
-    @property
-    def ridge(self) -> Float[np.ndarray, " p"]:
-        """Weights (p,) of the quadratic penalty on drive terms, small enough to affect only undetermined terms."""
-        information = (self.matrix**2).sum(0)
-        ridge = RIDGE**2 * np.where(information > 0, information, 1.0)
-        ridge[: 10 * self.links] = 0
-        return ridge
-
-    def misfit(self, x: Float[np.ndarray, " p"]) -> float:
-        """Half the sum of squared weighted torque residuals, |A x - y|^2 / 2 + floor."""
-        return self.floor + 0.5 * float(((self.matrix @ x - self.values) ** 2).sum())
-
-    def cost(self, x: Float[np.ndarray, " p"]) -> float:
-        """Total cost of x: misfit, weighted divergence from the prior, and regularisation."""
-        apart = divergence(prior_factors(self.prior, self.links), prior_factors(x, self.links))
-        return self.misfit(x) + self.weight * apart + 0.5 * float((self.ridge * (x - self.prior) ** 2).sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,8 +180,7 @@ def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -
     """Solve a physically consistent estimation problem by damped Gauss-Newton steps in log-Cholesky parameters.
 
     Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale.
-    Non-negative drive terms are represented by their logarithms. The Jacobians of the residuals and the Hessians of the
-    divergence are exact.
+    Non-negative drive terms are represented by their logarithms.
 
     If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity, and steps near the
     boundary become tiny. The entropic divergence is therefore added to the cost as a barrier, whose weight is reduced
@@ -347,13 +296,8 @@ def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
     size = np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(sides), 1e-300)
     unit = max(problem.floor, 0.5 * len(problem.values))
     cost = Cost(
-        matrix=problem.matrix,
-        values=problem.values,
-        prior=problem.prior,
+        problem=problem,
         u0=u0,
-        ridge=problem.ridge,
-        weight=problem.weight,
-        positive=positive,
         centre=np.where(positive, rest, 1.0),
         spread=spread[inner:],
         barrier=unit,
@@ -572,14 +516,7 @@ def unusual_links(
 ) -> tuple[str, ...]:
     """Describe each link that is too dense, not dense enough or too large for the kinematics, in one sentence per link.
 
-    Args:
-        chain: the robot; links without mass are ignored.
-        densities: lower and upper bounds on the density of each link [kg/m^3].
-        model: robot whose inertias widen the bounds (`link_bounds`); by default the bounds follow from the kinematics
-            of `chain` alone.
-
-    Raises:
-        IdentificationError: a bound is negative, or the lower bound is not below the upper bound.
+    The inertias of `model`, if given, widen the bounds (`link_bounds`). Links without mass are ignored.
     """
     bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
     bounds = link_bounds(bare if model is None else model, densities)
