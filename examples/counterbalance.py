@@ -38,7 +38,7 @@ filters, plain = Filters(10.0), Terms(choose=())
 without = jaxdyn.identify(arm, log, terms=plain, filters=filters)
 balanced = jaxdyn.identify(arm, log, terms=Terms(further=(start,), choose=()), filters=filters)
 assert balanced.friction is not None
-found = dict(zip(balanced.friction.names, balanced.friction.values, strict=True))
+found = dict(zip(balanced.names, balanced.parameters, strict=True))
 reserve = balanced.friction.nonlinear[0, balanced.friction.model.nonlinear_names().index("reserve(cb)")]
 for name, result in (("without the term", without), ("with the term", balanced)):
     print(f"held-out torque error {name}: {result.validation[0].fit.rms.round(1)} N m")

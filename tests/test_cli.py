@@ -90,7 +90,7 @@ def test_results_are_written_and_summed_up(files, tmp_path, capsys):
     assert "turn" in shown and "lift" in shown and "held out" in shown and "given model" in shown
     assert f"Written to {out}: " in shown and all(name in shown for name in FILES) and len(shown.splitlines()) <= 20
     with open(out / "parameters.csv", newline="") as file:
-        rows = {row["name"].split()[0]: row for row in csv.DictReader(file) if row["kind"] == "friction"}
+        rows = {row["name"].split()[0]: row for row in csv.DictReader(file) if row["kind"] == "full"}
     for name, true in (("fv2", 0.3), ("fc2", 0.5), ("fv1", 0.0), ("off2", 0.0)):
         assert abs(float(rows[name]["value"]) - true) < 4 * float(rows[name]["standard_deviation"])
     again = load(out / "identified.urdf", allow_nonphysical=True)

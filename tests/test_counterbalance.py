@@ -104,7 +104,7 @@ def test_a_counterbalance_is_identified_saved_and_simulated(balanced, tmp_path):
     k = result.friction.model.nonlinear_names().index("reserve(cb)")
     assert result.friction.nonlinear[1, k] == pytest.approx(0.1, rel=0.3)
     assert result.friction.nonlinear[1, k - 1] == pytest.approx(1.658, rel=1e-12)  # the geometry stays
-    value = dict(zip(result.friction.names, result.friction.values, strict=True))["cb2"]
+    value = result.parameters[result.names.index("cb2")]
     assert value == pytest.approx(40, rel=0.2)
     save_torque_model(result.model, tmp_path / "model.eqx")
     loaded = load_torque_model(tmp_path / "model.eqx")

@@ -32,7 +32,6 @@ from jaxdyn.identification import (
 from jaxdyn.identification.accumulate import accumulate_samples
 from jaxdyn.identification.columns import all_columns, prior_parameters, with_friction_at_joints
 from jaxdyn.identification.excitation_design import ExcitationSearch
-from jaxdyn.identification.friction_fit import base_with_friction, with_signals
 from jaxdyn.io.logs import Log, check_log
 from jaxdyn.report import write_report
 
@@ -139,8 +138,8 @@ def test_a_friction_model_replaces_the_friction_of_motors_of_one_joint():
     samples = preprocess(Log(t, q, None, 0 * q, "wrist"), Filters(10.0, stride=1))
     model = FrictionModel((Viscous(), Coulomb(), Offset()))
     chain, columns = with_friction_at_joints(wrist, all_columns(wrist))
-    columns = dataclasses.replace(columns, drive_terms=("armature",))
-    base = with_signals(base_with_friction(chain, columns, model), model.names(chain.n))
+    columns = dataclasses.replace(columns, drive_terms=("armature",), friction=model)
+    base = base_parameters(chain, columns)
     friction = [name for name in base.names if name[0] in "BFfo"]
     assert friction == ["B3", "Fc3", *(f"{x}{j}" for j in (1, 2, 3) for x in ("fv", "fc", "off"))]
     np.testing.assert_array_equal(chain.transmission.friction.viscous[:2], 0)

@@ -80,7 +80,7 @@ def test_models_compared(pandas):
 def test_friction_parameters(pandas):
     _, result = small_example()
     fit = fit_friction(result.prior, [result.fitted[0].samples], FrictionModel((Coulomb(), Viscous())), iterations=1)
-    table, size = fit.to_pandas(), fit.base.size
-    assert list(table.index)[:4] == list(fit.names[size:]) and table["unit"].iloc[0]
-    np.testing.assert_array_equal(table["value"][:4], fit.values[size:])
-    np.testing.assert_allclose(table["standard_deviation"][:4], np.sqrt(np.diag(fit.covariance))[size:])
+    table = fit.to_pandas()
+    assert list(table.index)[:4] == list(fit.names[-4:]) and table["unit"].iloc[0]
+    np.testing.assert_array_equal(table["value"][:4], fit.values[-4:])
+    np.testing.assert_allclose(table["standard_deviation"][:4], np.sqrt(np.diag(fit.covariance))[-4:])

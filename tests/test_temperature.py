@@ -268,7 +268,7 @@ def test_every_further_term_runs_from_the_command_line(warming, tmp_path, capsys
     assert main([*map(str, given), str(tmp_path / "plain.toml"), "--out", str(plain)]) == 0
     assert main([*map(str, given), str(tmp_path / "terms.toml"), "--out", str(whole)]) == 0
     with open(whole / "parameters.csv") as file:
-        found = {row["name"]: row for row in csv.DictReader(file) if row["kind"] == "friction"}
+        found = {row["name"]: row for row in csv.DictReader(file) if row["kind"] == "full"}
     for name in ("fvt1", "fct1", "fvt2", "fct2", "fl1", "rc30_1", "rs30_1", "cb2", "ca3_1"):
         value, deviation = (float(found[name][key]) for key in ("value", "standard_deviation"))
         assert abs(value - true[name]) < 4 * deviation + 0.05 * abs(true[name]), (name, value, deviation)

@@ -291,7 +291,7 @@ def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch, page):
     pulled = dataclasses.replace(
         fitted, samples=dataclasses.replace(fitted.samples, tau=fitted.samples.tau + 20 * np.sin(fitted.samples.q))
     )
-    parameters = np.append(result.parameters, 20.0)
+    parameters = np.insert(result.parameters, len(result.columns.of_state.names(2)), 20.0)  # friction comes last
     mine = dataclasses.replace(result, columns=columns, parameters=parameters, fitted=(pulled,))
     monkeypatch.setattr(results, "write_parameters", lambda result, path: path.touch())
     paths = write_all(mine, tmp_path)

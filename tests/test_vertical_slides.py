@@ -7,8 +7,7 @@ import pytest
 
 from jaxdyn import inverse_dynamics
 from jaxdyn.dynamics import friction_force
-from jaxdyn.identification import Columns, FrictionModel, Terms, identify
-from jaxdyn.identification.friction_fit import base_with_friction
+from jaxdyn.identification import Columns, FrictionModel, Terms, base_parameters, identify
 from jaxdyn.identification.friction_terms import chain_terms
 from jaxdyn.io import Log, loads
 
@@ -31,14 +30,16 @@ def slides(axis="0 0 1"):
 @pytest.mark.parametrize(("axis", "weight"), [("0 0 1", 9.81), ("0 0 -1", -9.81)])
 def test_the_mass_on_a_vertical_slide_adds_to_its_torque_offset(axis, weight):
     chain, model = slides(axis), FrictionModel(chain_terms(0.02))
-    base = base_with_friction(chain, Columns(("armature",)), model)
+    columns = Columns(("armature",), friction=model)
+    base = base_parameters(chain, columns)
     assert "m2 + Ia2" in base.names and base.size == len(base.names) == base.matrix.shape[0]
-    assert base.signals == model.names(2) and base.of_signals is not None
-    expected = np.zeros((6, 22))
+    assert columns.names(2)[-6:] == model.names(2)
+    expected = np.eye(6, 28, 22)
     expected[5, 21] = -weight  # off2 - g Ia2, beside m2 + Ia2
-    np.testing.assert_allclose(base.of_signals, expected, atol=1e-9)
-    level = base_with_friction(slides("1 0 0"), Columns(("armature",)), model)
-    assert level.of_signals is not None and not level.of_signals.any()
+    np.testing.assert_allclose(base.matrix[-6:], expected, atol=1e-9)
+    assert base.names[-1] == f"off2 {'-' if weight > 0 else '+'} 9.81 Ia2"
+    level = base_parameters(slides("1 0 0"), columns)
+    np.testing.assert_array_equal(level.matrix[-6:], np.eye(6, 28, 22))
 
 
 @pytest.mark.ci
@@ -59,7 +60,7 @@ def test_identify_a_scara_robot():
     assert result.estimate.values[k] == pytest.approx(1.5, abs=0.01)
     found, friction = result.chain, result.friction
     assert friction is not None
-    offset = friction.values[result.base.size :][friction.model.names(2).index("off2")]
+    offset = result.parameters[result.names.index("off2")]
     assert offset + 9.81 * float(found.inertia[1, 0]) == pytest.approx(9.81 * 1.5, abs=0.05)
     at_rest = np.asarray(inverse_dynamics(found, jnp.zeros(2), jnp.zeros(2), jnp.zeros(2)) + found.friction.offset)
     assert at_rest[1] == pytest.approx(9.81 * 1.5, abs=0.05)

@@ -17,8 +17,8 @@ from ..errors import IdentificationError
 from ..model.chain import Chain
 from .columns import Columns
 from .defaults import BLOCKS
-from .factors import BlockFactors, QRFactors, RowBlocks, as_float64, contiguous, numbered
-from .prediction import SHORT, row_chunks
+from .factors import SHORT, BlockFactors, QRFactors, RowBlocks, as_float64, contiguous, numbered
+from .prediction import row_chunks
 from .preprocessing import Samples
 
 Progress = Callable[[int], None]
@@ -89,7 +89,11 @@ class Rows:
             IdentificationError: a run contains numbers that are not finite.
         """
         first, done = self.runs[0], 0
-        width = len(self.columns.names(self.chain.n)) + (0 if first.signals is None else first.signals.shape[2]) + 1
+        width = (
+            len(self.columns.of_state.names(self.chain.n))
+            + (0 if first.signals is None else first.signals.shape[2])
+            + 1
+        )
         width += 0 if beside is None else len(beside)
         found = RowBlocks(self.labels, self.chain.nv, width, self.grouped)
         for k, run in enumerate(self.runs):

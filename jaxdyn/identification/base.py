@@ -6,7 +6,6 @@ Total mass of an identified robot, and whether the fitted equations determine it
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 import equinox as eqx
@@ -36,9 +35,9 @@ from .columns import (
     prior_parameters,
 )
 from .defaults import STAND_IN_MASS, STAND_IN_RADIUS
-from .factors import QRFactors, as_float64
+from .factors import QRFactors, as_float64, by_chunks
 from .knowledge import Knowledge, Known
-from .prediction import by_chunks, chunk_rows, filtering_of_friction
+from .prediction import chunk_rows, filtering_of_friction
 from .preprocessing import Samples
 
 # Relative to the largest column norm. Columns are not scaled to unit norm, because those that are zero except for the
@@ -66,9 +65,6 @@ class BaseParameters:
         dropped: parameters that affect torques, but only in combination with the leading parameters.
         parameters: names of all parameters, in column order.
         known: parameters whose values are taken from the model and assumed to be exact (`Knowledge`).
-        signals: names of the columns of a friction model that were considered besides those of `parameters`.
-        of_signals: (k, p) coefficients with which parameters add to those of the signals, as m3 to the torque offset of a
-            vertical prismatic joint.
     """
 
     kept: np.ndarray
@@ -78,8 +74,6 @@ class BaseParameters:
     dropped: tuple[str, ...]
     parameters: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
-    signals: tuple[str, ...] = ()
-    of_signals: np.ndarray | None = None
 
     @property
     def size(self) -> int:
@@ -130,6 +124,9 @@ def base_parameters(
     If angles or axes in the robot description are rounded (1.5708 for pi/2, 0.7071 for cos(pi/4)), the base parameters are
     those of the exact ones: rounding, to the digits of the file, adds none.
 
+    All parameters of a friction model are leading ones. Other parameters may add to them, as the mass on a vertical
+    prismatic joint adds to its torque offset: off2 - 9.81 m3.
+
     Positions are drawn within the joint limits. Where limits are missing or wider, positions are drawn within half a
     revolution or 1 m of zero.
 
@@ -153,40 +150,13 @@ def base_parameters(
     return chosen_parameters(chain, columns, stacked(factors, rows)[:, :-1], rank_tolerance(chain), known)
 
 
-def base_parameters_beside(
-    chain: Chain,
-    columns: Columns,
-    signals: Callable[[np.ndarray, np.ndarray], Float[np.ndarray, "N nv k"]],
-    names: Sequence[str],
-    knowledge: Knowledge | None = None,
-) -> BaseParameters:
-    """Find the base parameters of columns that are fitted together with the k columns of a friction model.
-
-    A column that depends linearly on those of friction is dropped, as those that depend on other columns are: the gravity
-    of a vertical prismatic joint is a torque offset. Its parameter then adds to that of friction (`of_signals`).
-
-    Args:
-        signals: function of positions and velocities that returns the columns of the friction model.
-        names: names of their parameters.
-        knowledge: as for `base_parameters`.
-    """
-    count = max(256, 3 * len(columns.names(chain.n)))
-    q, qd, qdd = _random_states(chain, count, np.random.default_rng(0))
-    with jax.enable_x64(True):
-        model = as_float64(unrounded(chain))
-        rows = by_chunks(lambda *x: chunk_rows(columns, model, *x), q, qd, qdd)
-    whole = np.concatenate([rows, signals(q, qd)], axis=2)
-    r = np.asarray(np.linalg.qr(whole.reshape(-1, whole.shape[2]), mode="r"))
-    known = None if knowledge is None else knowledge.of(chain, columns)
-    return chosen_parameters(chain, columns, r, rank_tolerance(chain), known, tuple(names))
-
-
 def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 0) -> QRFactors:
     """Triangular factors of the regressor at random states, with zero torque; see `base_parameters` for `states`."""
     count = states or max(256, 3 * len(columns.names(chain.n)))
     q, qd, qdd = _random_states(chain, count, np.random.default_rng(seed))
+    friction = None if columns.friction is None else columns.friction.at_states(q, qd)
     with jax.enable_x64(True):
-        return accumulate(columns, as_float64(unrounded(chain)), q, qd, qdd, np.zeros_like(qd))
+        return accumulate(columns, as_float64(unrounded(chain)), q, qd, qdd, np.zeros_like(qd), signals=friction)
 
 
 def rank_tolerance(chain: Chain) -> float:
@@ -200,22 +170,16 @@ def chosen_parameters(
     r: Float[np.ndarray, "_ p"],
     tolerance: float,
     known: Known | None = None,
-    signals: tuple[str, ...] = (),
 ) -> BaseParameters:
-    """Select base parameters from the triangular factor r of the regressor, given prior knowledge.
-
-    Args:
-        signals: names of the last columns of r, which are those of a friction model.
-    """
+    """Select base parameters from the triangular factor r of the regressor, given prior knowledge."""
     names, absent = columns.names(chain.n), columns.absent(chain)
     p = len(names)
     fixed = np.zeros(p, bool) if known is None else known.fixed & ~absent
     if known is not None:
-        none = np.zeros(len(signals))
-        directions = np.pad(known.directions, [(0, 0), (0, len(signals))])
-        r = np.concatenate([np.where([*fixed, *none], 0.0, r), np.linalg.norm(r, axis=0).max() * directions])
-    order = (*range(p, p + len(signals)), *columns.elimination_order(chain.n))
-    found = _rigid(_select(r, (*names, *signals), order, tolerance), p)
+        r = np.concatenate([np.where(fixed, 0.0, r), np.linalg.norm(r, axis=0).max() * known.directions])
+    found = _select(r, names, columns.elimination_order(chain.n), tolerance)
+    if columns.friction is not None:
+        found = _with_all_of_friction(found, p - len(columns.friction_names(chain.n)))
     nowhere = {name for name, gone in zip(names, absent | fixed, strict=True) if gone}
     return dataclasses.replace(
         found,
@@ -224,24 +188,22 @@ def chosen_parameters(
     )
 
 
-def _rigid(found: BaseParameters, p: int) -> BaseParameters:
-    """The base parameters among the first p columns, with the coefficients of these columns in the others."""
-    signals = found.parameters[p:]
-    if not signals:
-        return found
-    rigid = found.kept < p
-    of_signals = np.zeros((len(signals), p))
-    of_signals[found.kept[~rigid] - p] = found.matrix[~rigid, :p]
+def _with_all_of_friction(found: BaseParameters, p: int) -> BaseParameters:
+    """The base parameters, with all columns from number p as leading ones: random states do not show memory or loads."""
+    size, k = int((found.kept < p).sum()), len(found.parameters) - p
+    matrix = np.zeros((size + k, p + k))
+    matrix[:size] = found.matrix[found.kept < p]
+    matrix[size + found.kept[found.kept >= p] - p, :p] = found.matrix[found.kept >= p, :p]
+    matrix[size:, p:] = np.eye(k)
+    kept = np.concatenate([found.kept[found.kept < p], p + np.arange(k)])
+    own = found.parameters[p:]
     return dataclasses.replace(
         found,
-        kept=found.kept[rigid],
-        matrix=found.matrix[rigid, :p],
-        names=tuple(name for name, own in zip(found.names, rigid, strict=True) if own),
-        parameters=found.parameters[:p],
-        dropped=tuple(name for name in found.dropped if name not in signals),
-        unidentifiable=tuple(name for name in found.unidentifiable if name not in signals),
-        signals=signals,
-        of_signals=of_signals,
+        kept=kept,
+        matrix=matrix,
+        names=tuple(_label(found.parameters, row, lead) for row, lead in zip(matrix, kept.tolist(), strict=True)),
+        dropped=tuple(name for name in found.dropped if name not in own),
+        unidentifiable=tuple(name for name in found.unidentifiable if name not in own),
     )
 
 
@@ -512,7 +474,7 @@ def given_samples_torque(chain: Chain, columns: Columns, samples: Samples) -> np
 
     Dry friction among them is low-pass filtered like the measured torques.
     """
-    q, qd, qdd = samples.q, samples.qd, samples.qdd
+    q, qd, qdd, columns = samples.q, samples.qd, samples.qdd, columns.with_drives
     own = {e.leaf for e in columns.extra}
     known = Columns(
         () if "coulomb" in columns.drive_terms else ("coulomb",),
@@ -524,6 +486,7 @@ def given_samples_torque(chain: Chain, columns: Columns, samples: Samples) -> np
 
 def given_torque(chain: Chain, columns: Columns, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
     """As `given_samples_torque`, without filtering."""
+    columns = columns.with_drives
     if not is_ordinary(chain) or chain.transmission is not None or np.any(np.asarray(chain.springs.stiffness)):
         with jax.enable_x64(True):
             model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
@@ -551,8 +514,8 @@ def _drive_torques(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
     """The chain with its leaves set to the given parameters, one per column.
 
-    Parameters of extra columns without a leaf, of virtual links within quaternion joints, and of the drives of floating
-    bases are ignored.
+    Parameters of extra columns without a leaf, of friction models, of virtual links within quaternion joints, and of the
+    drives of floating bases are ignored.
     """
     n = chain.n
     if (absent := columns.absent(chain)).any():

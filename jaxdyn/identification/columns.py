@@ -19,7 +19,9 @@ from ..dynamics.regressors import (
     MotorTerm,
 )
 from ..errors import IdentificationError
-from ..model.chain import Chain, Topology, driven_joints, with_bodies, with_leaves
+from ..model.chain import Chain, Topology, driven_joints, turning_joints, with_bodies, with_leaves
+from .friction_model import FrictionModel
+from .friction_terms import FRICTION
 
 INERTIAL_NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
 DRIVE_NAMES = {"armature": "Ia", "viscous": "fv", "coulomb": "fc", "offset": "off"}
@@ -68,11 +70,16 @@ class ExtraColumns:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Columns of an identification: ten inertial ones per link, the drive terms of every joint, and extra columns.
+    """Columns of an identification: those of links, of drive terms, extra columns, and those of a friction model.
+
+    A link has ten inertial columns, and a drive term has one column per joint. These and the extra columns W are functions
+    of the state (q, qd, qdd). The columns F of a friction model may also depend on the motion before, on loads and on
+    temperatures, and are computed along runs (`FrictionModel.signals`). The torques are tau = [W, F] @ parameters.
 
     Attributes:
         drive_terms: the drive terms to identify, any of armature, viscous, coulomb and offset.
-        extra: additional columns, placed last.
+        extra: additional columns.
+        friction: friction model, which replaces the drive terms viscous, coulomb and offset; its columns are placed last.
 
     Raises:
         IdentificationError: a drive term is unknown.
@@ -80,16 +87,33 @@ class Columns:
 
     drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS
     extra: tuple[ExtraColumns, ...] = ()
+    friction: FrictionModel | None = None
 
     def __post_init__(self) -> None:
         unknown = [t for t in self.drive_terms if t not in DRIVE_TERMS]
         if unknown:
             raise IdentificationError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(DRIVE_TERMS)}")
 
+    @property
+    def of_state(self) -> "Columns":
+        """The columns that are functions of the state, without those of the friction model."""
+        return self if self.friction is None else dataclasses.replace(self, friction=None)
+
+    @property
+    def with_drives(self) -> "Columns":
+        """The columns with the drive terms that the friction model replaces in its place."""
+        if self.friction is None:
+            return self
+        return Columns((*self.drive_terms, *(term for term in FRICTION if term not in self.drive_terms)), self.extra)
+
+    def friction_names(self, n: int) -> tuple[str, ...]:
+        """Names of the parameters of the friction model, which are the last ones."""
+        return () if self.friction is None else self.friction.names(n)
+
     def matrix(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv p"]:
-        """Regressor W(q, qd, qdd) in tau = W @ parameters [N m or N per unit]; columns of links without a body are zero."""
+        """Columns W(q, qd, qdd) of the state [N m or N per unit]; columns of links without a body are zero."""
         links = only(of_bodies(chain.topology), regressor(chain, q, qd, qdd))
         return jnp.concatenate([links, self.beyond_links(chain, q, qd, qdd)], axis=1)
 
@@ -112,11 +136,11 @@ class Columns:
     def absent(self, chain: Chain) -> np.ndarray:
         """Mask (p,) of the columns that are always zero: those of links without a body and of the drives of floating bases."""
         drives = np.repeat(driven_joints(chain.topology), len(self.drive_terms))
-        extra = np.ones(sum(len(e.names) for e in self.extra), bool)
-        return ~np.concatenate([of_bodies(chain.topology), drives, extra])
+        others = np.ones(sum(len(e.names) for e in self.extra) + len(self.friction_names(chain.n)), bool)
+        return ~np.concatenate([of_bodies(chain.topology), drives, others])
 
     def of_joint(self, chain: Chain, joint: int) -> np.ndarray:
-        """Mask (p,) of the columns of a joint's drive: drive terms, spring, and motors that move only this joint."""
+        """Mask (p,) of the columns of a joint's drive: drive terms, spring, friction, and motors of only this joint."""
         drives = np.repeat(np.arange(chain.n) == joint, len(self.drive_terms))
         motors = None if chain.transmission is None else np.asarray(chain.transmission.matrix) != 0
         extra = [np.zeros(0, bool)]
@@ -128,16 +152,17 @@ class Columns:
                 extra.append(motors[at, joint] & (motors[at].sum(axis=1) == 1))
             else:
                 extra.append(np.zeros(len(e.names), bool))
-        return np.concatenate([np.zeros(10 * chain.n, bool), drives, *extra])
+        friction = np.zeros(0, bool) if self.friction is None else self.friction.joints(chain.n) == joint
+        return np.concatenate([np.zeros(10 * chain.n, bool), drives, *extra, friction])
 
     def of_friction(self, n: int) -> np.ndarray:
-        """Mask (p,) of the friction columns: viscous, Coulomb and constant friction of joints, and friction of motors."""
+        """Mask (p,) of the friction columns: of the friction model, the drive terms but armature, and of motors."""
         drives = np.tile(np.array([t != "armature" for t in self.drive_terms], bool), n)
         extra = [np.full(len(e.names), (e.leaf or "").startswith("transmission.friction.")) for e in self.extra]
-        return np.concatenate([np.zeros(10 * n, bool), drives, *extra])
+        return np.concatenate([np.zeros(10 * n, bool), drives, *extra, np.ones(len(self.friction_names(n)), bool)])
 
-    def apart_from_dry(self, n: int) -> tuple["Columns", "Columns", np.ndarray, np.ndarray]:
-        """The columns without and with dry friction, and the indices of either among all columns of n joints.
+    def dry(self, n: int) -> tuple["Columns", np.ndarray]:
+        """The columns of dry friction among those of the state, and their indices among all columns of n joints.
 
         Dry friction is the Coulomb friction of joints and motors. Extra columns without a leaf in the chain may contain
         sign functions and are included.
@@ -151,19 +176,15 @@ class Columns:
                 np.repeat(np.array(is_dry, bool), sizes),
             ]
         )
-        rest = Columns(
-            tuple(t for t in self.drive_terms if t != "coulomb"),
-            tuple(e for e, dry in zip(self.extra, is_dry, strict=True) if not dry),
-        )
         signs: tuple[DriveTerm, ...] = tuple(t for t in self.drive_terms if t == "coulomb")
         dry = Columns(signs, tuple(e for e, dry in zip(self.extra, is_dry, strict=True) if dry))
-        return rest, dry, np.flatnonzero(~mask), np.flatnonzero(mask)
+        return dry, np.flatnonzero(mask)
 
     def names(self, n: int) -> tuple[str, ...]:
         """Parameter names in column order: m1, mx1, ..., Izz1, m2, ..., Ia1, fv1, fc1, off1, ..."""
         inertial = [f"{name}{i + 1}" for i in range(n) for name in INERTIAL_NAMES]
         drive = [f"{DRIVE_NAMES[t]}{i + 1}" for i in range(n) for t in self.drive_terms]
-        return (*inertial, *drive, *(name for e in self.extra for name in e.names))
+        return (*inertial, *drive, *(name for e in self.extra for name in e.names), *self.friction_names(n))
 
     def units(self, chain: Chain) -> tuple[str, ...]:
         """Parameter units in column order."""
@@ -174,17 +195,21 @@ class Columns:
             rotary = {"armature": "kg m^2", "viscous": "N m s/rad", "coulomb": "N m", "offset": "N m"}
             linear = {"armature": "kg", "viscous": "N s/m", "coulomb": "N", "offset": "N"}
             drive += [(rotary if turns else linear)[t] for t in self.drive_terms]
-        return (*inertial, *drive, *(u for e in self.extra for u in e.units))
+        friction = () if self.friction is None else self.friction.units(turning_joints(chain).tolist())
+        return (*inertial, *drive, *(u for e in self.extra for u in e.units), *friction)
 
     def elimination_order(self, n: int) -> tuple[int, ...]:
-        """Order in which columns are tested for independence: link by link, as in the literature."""
-        k = len(self.drive_terms)
-        order: list[int] = []
+        """Order in which columns are tested for independence: friction first, then link by link, as in the literature.
+
+        A column that depends linearly on those of friction is dropped: the gravity of a vertical prismatic joint is a torque
+        offset.
+        """
+        k, total = len(self.drive_terms), len(self.names(n))
+        order = list(range(total - len(self.friction_names(n)), total))
         for i in range(n):
             order += [10 * i + j for j in _ELIMINATION]
             order += [10 * n + k * i + j for j in range(k)]
-        total = 10 * n + k * n + sum(len(e.names) for e in self.extra)
-        return (*order, *range(10 * n + k * n, total))
+        return (*order, *range(10 * n + k * n, total - len(self.friction_names(n))))
 
 
 def of_bodies(topology: Topology) -> np.ndarray:
@@ -198,7 +223,7 @@ def only(mask: np.ndarray, x: Array) -> Array:
 
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
-    """Parameters (p,) of a chain in column order, in SI units; zero for extra columns without a leaf in the chain.
+    """Parameters (p,) of a chain in column order, in SI units; zero for columns without a leaf in the chain.
 
     Args:
         chain: the robot.
@@ -210,7 +235,8 @@ def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
         np.zeros(len(e.names)) if e.leaf is None else np.asarray(attrgetter(e.leaf)(chain), float)[leaf_entries(e)]
         for e in columns.extra
     ]
-    return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra])
+    friction = np.zeros(len(columns.friction_names(chain.n)))
+    return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra, friction])
 
 
 def leaf_entries(extra: ExtraColumns) -> np.ndarray:

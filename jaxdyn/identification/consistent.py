@@ -103,13 +103,9 @@ class ConsistentEstimate:
 
 def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
     """Mask of the non-inertial parameters that must not be negative, for example armature and viscous friction."""
-    p = len(columns.names(n))
-    positive = np.zeros(p, bool)
-    drive = [term in POSITIVE_TERMS for term in columns.drive_terms]
-    positive[10 * n : 10 * n + n * len(drive)] = np.tile(drive, n)
+    drive = [term in POSITIVE_TERMS for term in columns.drive_terms] * n
     extra = [e.positive for e in columns.extra for _ in e.names]
-    positive[p - len(extra) :] = extra
-    return positive
+    return np.array([*[False] * 10 * n, *drive, *extra, *[False] * len(columns.friction_names(n))], bool)
 
 
 def consistent_problem(

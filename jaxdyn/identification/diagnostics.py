@@ -24,7 +24,6 @@ from .loaded_runs import all_of, cleared, fit_loads, independent_columns, late_p
 from .prediction import by_chunks, link_rows
 from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike
 from .result import Identification
-from .stretches import with_friction_terms
 
 SIGNIFICANT = 4.0  # standard deviations
 SAME = 1.05  # held-out errors within this ratio count as equal: a joint without shared parameters fits either sign
@@ -253,8 +252,8 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     samples = [e.samples for e in result.fitted]
     if result.friction is None:
         findings = _findings(result.prior, samples, result.columns, result.base)
-    else:  # friction columns are needed to determine signs
-        findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
+    else:  # drive terms are needed to determine signs
+        findings = list(diagnose(result.prior, samples, columns=result.columns.with_drives))
     findings += [_found("result", [_quoted(sentence)], sentence=sentence) for sentence in result.inconsistent_links]
     findings += _late(result)
     if result.play is not None and np.any(result.play):

@@ -23,7 +23,7 @@ import functools
 import io
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,25 @@ from ..errors import IdentificationError, OutputError
 from ..io.files import write_whole
 from ..model.chain import Chain, layout
 from .defaults import BLOCKS, LEAST_LEFT, LEFT_OUT, PRIOR_DEGREES
+
+SHORT = 512  # samples per chunk
+
+
+def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+    """Apply a function to chunks of equal length, so that all runs share one program; return the results (N, ...)."""
+    total, out = len(arrays[0]), None
+    for at in range(0, max(total, 1), SHORT):
+        found = np.asarray(function(*(filled(x[at : at + SHORT]) for x in arrays)))[: total - at]
+        out = np.empty((total, *found.shape[1:])) if out is None else out
+        out[at : at + len(found)] = found
+    assert out is not None
+    return out
+
+
+def filled(x: np.ndarray) -> np.ndarray:
+    """A chunk, padded with zeros to the full length of `SHORT` samples."""
+    x = np.asarray(x, float)
+    return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])
 
 
 def check_identifiable(chain: Chain) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from ..model.chain import Chain
 from .accumulate import RunRows, accumulate_samples
 from .base import (
     BaseParameters,
     UndeterminedError,
+    base_parameters,
     impossible_links,
     nearest_parameters,
     prior_parameters,
@@ -21,7 +22,7 @@ from .base import (
     with_stand_ins,
     with_thickness,
 )
-from .columns import Columns, ExtraColumns
+from .columns import Columns
 from .consistency import Consistency
 from .consistent import (
     ConsistentEstimate,
@@ -33,8 +34,8 @@ from .consistent import (
     unusual_links,
 )
 from .defaults import BLOCKS, DENSITIES
-from .factors import BlockFactors, as_float64, triangle_of
-from .friction_fit import FrictionFit, base_with_friction, chain_with_friction, with_signals
+from .factors import BlockFactors, as_float64
+from .friction_fit import FrictionFit, chain_with_friction
 from .friction_model import FrictionModel
 from .knowledge import Knowledge, Known
 from .least_squares import Estimate, Estimator, SplitHalf, solve, split_half
@@ -52,17 +53,16 @@ Progress = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """Estimates from one set of QR factors, with the parameters of a friction model stored separately.
+    """Estimates from one set of QR factors.
 
     Attributes:
-        blocks: the QR factors, with the friction model's torque subtracted.
+        blocks: the QR factors.
         estimate: the unconstrained estimate of the base parameters.
         split_half: agreement between fits to the two halves of the blocks; None if either half is not informative enough.
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full parameters.
         nearest: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of `estimate`.
-        friction: the friction model fitted with `parameters`; None if there is none.
-        free: the friction model fitted with `nearest`; None if there is none.
+        friction: the fit of the friction model, with `parameters`; None if there is none.
     """
 
     blocks: BlockFactors
@@ -72,7 +72,6 @@ class Solution:
     parameters: Float[np.ndarray, " p"]
     nearest: Float[np.ndarray, " p"]
     friction: FrictionFit | None = None
-    free: FrictionFit | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +79,7 @@ class Fitting:
     """A regression and its runs, for use under `jax.enable_x64(True)`.
 
     Attributes:
-        setup: the robot, the identified columns, and the friction model.
+        setup: the robot and the identified columns.
         consistent: physical-consistency constraints; None for plain least squares.
         runs: all runs, with the runs to fit before the validation runs.
         fitted: number of runs to fit.
@@ -204,10 +203,10 @@ class Fitting:
             start: initial friction model; by default that of the setup.
             motion: if the runs repeat a motion, the motion of which a share is fitted.
         """
-        model = self.model
-        friction = self.setup.friction if start is None else start
-        if friction is None:
+        columns = self.setup.columns
+        if columns.friction is None:
             return self.as_stretches(None), None
+        columns = columns if start is None else dataclasses.replace(columns, friction=start)
         self.report("fitting friction", 0, 1)
         parts = [run.samples for run in self.runs[: self.fitted]]
         if share < 1 and motion is not None:
@@ -216,8 +215,8 @@ class Fitting:
                 raise UndeterminedError("nothing of the repeated motion is left to fit")
         elif share < 1:
             parts = [split(s, share)[0] for s in parts]
-        columns, stride = self.setup.columns, self.runs[0].stride
-        found = fit_friction_beside(model, columns, self.base, parts, friction, stride, free=self.setup.fitted_joints)
+        stride, free = self.runs[0].stride, self.setup.fitted_joints
+        found = fit_friction_beside(self.model, columns, self.base, parts, stride, free)
         self.report("fitting friction", 1, 1)
         return self.as_stretches(found), found
 
@@ -233,7 +232,7 @@ class Fitting:
         holdout: float = 0.0,
         late: bool = False,
     ) -> BlockFactors:
-        """Compute the QR factors of the given stretches in blocks, with the friction model's columns last.
+        """Compute the QR factors of the given stretches in blocks.
 
         Args:
             parts: a stretch of each fitted run; None for runs of which nothing is fitted.
@@ -265,67 +264,39 @@ class Fitting:
         return accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups, numbers=numbers)
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
-        """Estimate the parameters from factors whose last columns are those of the friction model."""
-        b, p, n = self.base.size, len(self.prior), self.model.n
-        names = () if friction is None else friction.model.names(n)
-        base = with_signals(self.base, names) if names else self.base
-        prior = np.concatenate([self.prior, np.zeros(len(names))])
+        """Estimate the parameters from the factors of all columns."""
         filled = (lambda x: x) if self.known is None else self.known.filled_in
-        estimate = solve(blocks, base, self.estimator, self.independence, self.known)
+        estimate = solve(blocks, self.base, self.estimator, self.independence, self.known)
         assert estimate.blocks is not None
-        halves = split_half(estimate.blocks, base, self.independence)
-        halves = halves and dataclasses.replace(halves, names=halves.names[:b], differences=halves.differences[:b])
-        possible = self.possible(base, estimate, prior, names)
-        nearest = filled(nearest_parameters(base, estimate.values, prior))
-        whole = nearest if possible is None else filled(possible.parameters)
-        fits: list[FrictionFit | None] = [None, None]
-        if friction is not None:
-            beside = lambda x: np.concatenate([self.base.matrix @ x[:p], x[p:]])
-            of = (estimate if possible is None else possible).covariance, estimate.covariance
-            fits = [
-                dataclasses.replace(friction, values=beside(x), covariance=c, parameters=x[:p])
-                for x, c in zip((whole, nearest), of, strict=True)
-            ]
+        halves = split_half(estimate.blocks, self.base, self.independence)
+        possible = self.possible(estimate)
+        nearest = filled(nearest_parameters(self.base, estimate.values, self.prior))
+        whole = nearest
+        if possible is not None:
+            whole = filled(possible.parameters)
+            possible = dataclasses.replace(possible, parameters=whole)
+        of = lambda x, c: friction and dataclasses.replace(friction, parameters=x, covariance=c)
         return Solution(
-            blocks=_taken_off(estimate.blocks, estimate.values[b:]),
-            estimate=_first(estimate, b),
+            blocks=estimate.blocks,
+            estimate=estimate,
             split_half=halves,
-            consistent=possible
-            and dataclasses.replace(
-                possible,
-                parameters=whole[:p],
-                bounds=possible.bounds[:p],
-                pull=possible.pull[:b],
-                values=possible.values[:b],
-                covariance=possible.covariance[:b, :b],
-            ),
-            parameters=whole[:p],
-            nearest=nearest[:p],
-            friction=fits[0],
-            free=fits[1],
+            consistent=possible,
+            parameters=whole,
+            nearest=nearest,
+            friction=of(whole, (estimate if possible is None else possible).covariance),
         )
 
-    def possible(
-        self, base: BaseParameters, estimate: Estimate, prior: np.ndarray, names: tuple[str, ...]
-    ) -> ConsistentEstimate | None:
-        """Compute the physically consistent estimate, if requested; `names` are those of the friction parameters."""
+    def possible(self, estimate: Estimate) -> ConsistentEstimate | None:
+        """Compute the physically consistent estimate, if requested."""
         if self.consistent is None:
             return None
-        columns = self.setup.columns
-        if names:
-            columns = dataclasses.replace(columns, extra=(*columns.extra, named_columns(names)))
+        columns, base = self.setup.columns, self.base
         consistent = self.setup.known(self.consistent, columns.names(self.model.n))
         constraints = consistent.constraints
         if self.known is not None and constraints is not None:
             constraints = constraints.given(self.known.fixed, self.known.values)
-        problem = consistent_problem(
-            estimate,
-            base,
-            columns,
-            prior,
-            constraints=constraints,
-            weight=consistent.prior_weight,
-        )
+        weight = consistent.prior_weight
+        problem = consistent_problem(estimate, base, columns, self.prior, constraints=constraints, weight=weight)
         stand_ins = tuple(self.chain.link_names.index(name) for name in self.without_inertia)
         problem = dataclasses.replace(problem, stand_ins=stand_ins)
         bounds = self.bounds
@@ -345,17 +316,16 @@ class Fitting:
             apart: for validation, the number of the stretch's run and the fitted stretches, to find repeated motion.
         """
         s, columns = part.samples, self.setup.columns
-        torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
+        torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd, part.signals) + part.given
         filtering = lambda x: filtering_of_friction(columns, self.model, x, s)
         nearest = torques(solution.nearest) + filtering(solution.nearest)
-        if solution.friction is None or solution.free is None:
+        if solution.friction is None:
             sharp = torques(solution.parameters)
             predicted, unfiltered = sharp + filtering(solution.parameters), lambda: sharp
         else:
-            assert part.run is not None and part.signals is not None
+            assert part.run is not None
             predict_by = functools.partial(self.model_of(solution).predict, part.run, part.rows)
             predicted, unfiltered = predict_by(filtered=True), lambda: predict_by(filtered=False)
-            nearest = nearest + part.signals @ solution.free.values[self.base.size :]
         as_logged = predicted if self.setup.filters.logged_cutoff is not None else unfiltered()
         predicted, nearest, seen = part.with_forces(predicted), part.with_forces(nearest), part.seen
         fit, unconstrained = (fit_quality(seen.tau, torque, s.qd) for torque in (predicted, nearest))
@@ -381,9 +351,13 @@ class Fitting:
 
     def model_of(self, solution: Solution) -> TorqueModel:
         """The complete torque model of a solution, in float64."""
-        columns = self.setup.columns
+        columns = self.fitted_columns(solution)
         chain = with_parameters(self.model, columns, solution.parameters)
-        return torque_model(chain, columns, solution.parameters, solution.friction, self.setup.delay)
+        return torque_model(chain, columns, solution.parameters, self.setup.delay)
+
+    def fitted_columns(self, solution: Solution) -> Columns:
+        """The columns, with the nonlinear parameters of friction that belong to a solution."""
+        return self.setup.columns if solution.friction is None else solution.friction.columns
 
     def identified_chain(self, solution: Solution) -> Chain:
         """The robot with a solution's parameters and an approximation of its friction model, in the original precision."""
@@ -421,7 +395,7 @@ class Fitting:
         return Identification(
             chain=identified,
             prior=setup.chain,
-            columns=setup.columns,
+            columns=self.fitted_columns(solution),
             base=self.base,
             estimate=solution.estimate,
             consistent=solution.consistent,
@@ -460,16 +434,13 @@ def begin(
         motion: the distinct motion of all runs; None if no motion is repeated.
         estimator: the estimator of the base parameters.
     """
-    model = as_float64(setup.chain)
-    if setup.friction is not None:  # filter its columns like the torques
-        friction = dataclasses.replace(setup.friction, cutoff=runs[0].decimated.torque_cutoff)
-        setup = dataclasses.replace(setup, friction=friction)
+    model, columns = as_float64(setup.chain), setup.columns
+    if columns.friction is not None:  # filter its columns like the torques
+        friction = dataclasses.replace(columns.friction, cutoff=runs[0].decimated.torque_cutoff)
+        setup = dataclasses.replace(setup, columns=dataclasses.replace(columns, friction=friction))
     report("finding base parameters", 0, 1)
     known = None if knowledge is None else knowledge.of(setup.chain, setup.columns)
-    if choose_base is None:
-        base = base_with_friction(setup.chain, setup.columns, setup.friction, knowledge)
-    else:
-        base = choose_base(known)
+    base = choose_base(known) if choose_base else base_parameters(setup.chain, setup.columns, knowledge=knowledge)
     report("finding base parameters", 1, 1)
     filled, bodiless = with_stand_ins(model)
     filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
@@ -479,35 +450,6 @@ def begin(
     )
 
 
-def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:
-    """Placeholder for columns that are computed elsewhere: from whole runs, or for one of several robots."""
-
-    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-        raise NotImplementedError("these columns can only be computed from whole runs, not for a single state")
-
-    return ExtraColumns(names, ("",) * len(names), matrix, positive=positive)
-
-
 def held_out_of(share: float, motion: Motion | None) -> str:
     """What is held out of a run, for titles."""
     return f"last {100 * share:g} % of " if motion is None else f"{100 * share:g} % of the motion in "
-
-
-def _first(estimate: Estimate, b: int) -> Estimate:
-    """The first b values of an estimate."""
-    if len(estimate.values) == b:
-        return estimate
-    independent = None if estimate.independent is None else estimate.independent[:b, :b]
-    return dataclasses.replace(
-        estimate, values=estimate.values[:b], covariance=estimate.covariance[:b, :b], independent=independent
-    )
-
-
-def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
-    """Remove the last k columns from the factors; subtract their torque at the given values from the measured torque."""
-    if not len(values):
-        return blocks
-    p = blocks.r.shape[3] - 1 - len(values)
-    torque = blocks.r[..., -1:] - blocks.r[..., p:-1] @ values[:, None]
-    rest = np.concatenate([blocks.r[..., :p], torque], axis=3)
-    return dataclasses.replace(blocks, r=np.stack([triangle_of(block) for block in rest]))

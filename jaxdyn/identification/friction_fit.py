@@ -26,20 +26,23 @@ from scipy import optimize
 from .._summary import data_frame
 from ..dynamics import friction_force
 from ..errors import IdentificationError
-from ..model.chain import Chain, is_ordinary, turning_joints, with_leaves
-from .base import (
-    BaseParameters,
-    UndeterminedError,
-    base_parameters,
-    base_parameters_beside,
-)
+from ..model.chain import Chain, with_leaves
+from .base import BaseParameters, UndeterminedError, base_parameters
 from .columns import Columns
 from .defaults import BLOCKS
-from .factors import BlockFactors, RowBlocks, as_float64, contiguous, least_squares_covariance, triangle_of
-from .friction_model import FrictionModel, by_joint, nonlinear_values, shifted
+from .factors import (
+    SHORT,
+    BlockFactors,
+    RowBlocks,
+    as_float64,
+    contiguous,
+    filled,
+    least_squares_covariance,
+    triangle_of,
+)
+from .friction_model import FrictionModel, nonlinear_values, shifted
 from .friction_terms import Coulomb
-from .knowledge import Knowledge
-from .prediction import SHORT, chunk_rows, dry_rows, filled, predict_samples
+from .prediction import chunk_rows, dry_rows, predict_samples
 from .preprocessing import Samples, repeated_motion
 
 HELD = 1 << 28  # largest size of a cached regressor in bytes: 130 000 samples of 6 joints and 40 parameters
@@ -51,17 +54,17 @@ class Run:
 
     Attributes:
         chain: the robot, in float64.
-        columns: columns of the rigid body.
-        base: base parameters of `columns`.
+        columns: the columns.
+        leading: columns of the base parameters among those of the state.
         samples: samples at the log's rate.
         kept: indices of the samples that are rows of the regressor.
-        dry: columns of dry friction among `columns`, low-pass filtered like the torques, at all samples.
+        dry: columns of dry friction among those of the state, low-pass filtered like the torques, at all samples.
         held: chunks of the regressor, if it is cached; otherwise empty.
     """
 
     chain: Chain
     columns: Columns
-    base: BaseParameters
+    leading: Int[np.ndarray, " b"]
     samples: Samples
     kept: Int[np.ndarray, " M"]
     dry: Float[np.ndarray, "N n d"]
@@ -74,8 +77,9 @@ class Run:
 
     def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
         """Rigid-body torques at all samples, excluding friction, computed from base parameters [N m or N]."""
-        rigid = np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, values)
-        return base_torque(self.chain, self.columns, self.base, rigid, self.samples)
+        parameters = np.zeros(len(self.columns.of_state.names(self.chain.n)))
+        parameters[self.leading] = values
+        return load_of(self.chain, self.columns, parameters, self.samples)
 
     def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
         """Iterate over chunks of the base regressor: the slice of row indices, and the regressor of these rows."""
@@ -87,18 +91,18 @@ class Run:
         states = [filled(x[rows]) for x in (self.samples.q, self.samples.qd, self.samples.qdd)]
         with jax.enable_x64(True):
             whole = chunk_rows(self.columns, self.chain, *states)[: len(rows)]
-        whole[:, :, self.columns.apart_from_dry(self.chain.n)[3]] = self.dry[rows]
-        return whole[:, :, self.base.kept]
+        whole[:, :, self.columns.dry(self.chain.n)[1]] = self.dry[rows]
+        return whole[:, :, self.leading]
 
 
-def base_torque(
-    chain: Chain, columns: Columns, base: BaseParameters, values: Float[np.ndarray, " b"], samples: Samples
+def load_of(
+    chain: Chain, columns: Columns, parameters: Float[np.ndarray, " p"], samples: Samples
 ) -> Float[np.ndarray, "N n"]:
-    """Torques at the samples, computed from base parameters [N m or N]."""
-    parameters = np.zeros(base.matrix.shape[1])
-    parameters[base.kept] = values
+    """Torques at the samples by the columns of the state that are not friction [N m or N]; further parameters are ignored."""
+    columns = columns.of_state
+    rigid = np.where(columns.of_friction(chain.n), 0.0, parameters[: len(columns.names(chain.n))])
     with jax.enable_x64(True):
-        return predict_samples(columns, chain, parameters, samples)
+        return predict_samples(columns, as_float64(chain), rigid, samples)
 
 
 def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
@@ -109,8 +113,9 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
     with jax.enable_x64(True):
         model = as_float64(chain)
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
-    run = Run(model, columns, base, samples, kept, dry_rows(columns.apart_from_dry(chain.n)[1], chain, samples))
-    if 8 * len(kept) * chain.n * base.size > HELD:
+    leading = base.kept[base.kept < len(columns.of_state.names(chain.n))]
+    run = Run(model, columns, leading, samples, kept, dry_rows(columns.dry(chain.n)[0], chain, samples))
+    if 8 * len(kept) * chain.n * len(leading) > HELD:
         return run
     return dataclasses.replace(run, held=tuple(rows for _, rows in run.chunks()))
 
@@ -128,7 +133,7 @@ def factors_with(
         blocks: for each run, the friction columns (M, n, k) of each joint.
         groups: for each run, the stretch of a repeated motion that each row shows.
     """
-    n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1
+    n, size = runs[0].samples.n, len(runs[0].leading) + blocks[0].shape[2] + 1
     labels = contiguous([len(run.kept) for run in runs]) if groups is None else groups
     found = RowBlocks(labels, n, size, groups is not None)
     for k, (run, mask, columns) in enumerate(zip(runs, known, blocks, strict=True)):
@@ -153,11 +158,11 @@ class FrictionFit:
 
     Attributes:
         chain: the robot.
-        columns: columns of the rigid body and its rotors.
-        base: base parameters of `columns`.
-        model: the friction model with the fitted nonlinear parameters of each joint.
-        values: (b + f,) base parameters, followed by the linear friction parameters, in SI units.
-        covariance: (b + f, b + f) covariance of the values for fixed nonlinear parameters, from a block jackknife as in
+        columns: the columns, with the fitted nonlinear parameters of each joint in their friction model.
+        base: base parameters of the columns, of which the last ones are those of friction.
+        parameters: full parameters of the columns, in SI units, of which the last ones are the linear friction parameters.
+            `fit_friction` determines only base parameters: the parameters that are not leading are zero.
+        covariance: (b, b) covariance of `values` for fixed nonlinear parameters, from a block jackknife as in
             `Estimate.covariance`.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
         nonlinear: (n, p) nonlinear parameters, in the order of `model.nonlinear_names`.
@@ -165,50 +170,43 @@ class FrictionFit:
             data do not determine them.
         likelihood: concentrated log-likelihood minus the regularisation, for comparison of fits to the same data.
         iterations: number of Gauss-Newton steps taken.
-        parameters: (p,) full parameters of `columns`, if they were estimated as well; the linear friction parameters are
-            then those beside them. Otherwise, the latter contain combinations with parameters of `columns` that act alike
-            (`BaseParameters.of_signals`).
     """
 
     chain: Chain
     columns: Columns
     base: BaseParameters
-    model: FrictionModel
-    values: Float[np.ndarray, " b"]
+    parameters: Float[np.ndarray, " p"]
     covariance: Float[np.ndarray, "b b"]
     noise: Float[np.ndarray, " n"]
-    nonlinear: Float[np.ndarray, "n p"]
-    nonlinear_deviations: Float[np.ndarray, "n p"]
+    nonlinear: Float[np.ndarray, "n w"]
+    nonlinear_deviations: Float[np.ndarray, "n w"]
     likelihood: float
     iterations: int
-    parameters: Float[np.ndarray, " w"] | None = None
+
+    @property
+    def model(self) -> FrictionModel:
+        """The friction model, with the fitted nonlinear parameters of each joint."""
+        assert self.columns.friction is not None
+        return self.columns.friction
+
+    @property
+    def values(self) -> Float[np.ndarray, " b"]:
+        """Values of the base parameters, in SI units."""
+        return self.base.matrix @ self.parameters
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of `values`."""
-        return (*self.base.names, *self.model.names(self.chain.n))
+        return self.base.names
 
     @property
     def coefficients(self) -> Float[np.ndarray, "n k"]:
         """Linear friction parameters by joint, in the order of `FrictionModel.blocks`; zero for absent terms."""
-        return by_joint(self.values[self.base.size :], self.model.chosen(self.chain.n))
+        return self.model.by_joint(self.parameters, self.chain.n)
 
     def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Rigid-body torques at the samples, excluding friction [N m or N]."""
-        return self._torque(np.where(self.columns.of_friction(self.chain.n), 0.0, self._whole), samples)
-
-    @property
-    def _whole(self) -> Float[np.ndarray, " p"]:
-        """Parameters of all columns; zero for those that are not leading if only base parameters were estimated."""
-        if self.parameters is not None:
-            return self.parameters
-        whole = np.zeros(self.base.matrix.shape[1])
-        whole[self.base.kept] = self.values[: self.base.size]
-        return whole
-
-    def _torque(self, parameters: Float[np.ndarray, " p"], samples: Samples) -> Float[np.ndarray, "N n"]:
-        with jax.enable_x64(True):
-            return predict_samples(self.columns, as_float64(self.chain), parameters, samples)
+        return load_of(self.chain, self.columns, self.parameters, samples)
 
     def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
         """Columns of the friction model for samples at the log's rate, for `accumulate` and `predict`."""
@@ -216,18 +214,20 @@ class FrictionFit:
 
     def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Torques for samples at the log's rate, including friction [N m or N]."""
-        return self._torque(self._whole, samples) + self.friction(samples)
+        with jax.enable_x64(True):
+            model, signals = as_float64(self.chain), self.signals(samples)
+            return predict_samples(self.columns, model, self.parameters, samples, signals)
 
     def friction(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Friction torques for samples at the log's rate [N m or N]."""
-        return self.signals(samples) @ self.values[self.base.size :]
+        return np.einsum("tjk,jk->tj", self.model.blocks(samples, self.load(samples)), self.coefficients)
 
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
         """Names, values, standard deviations and units of the friction parameters, with the nonlinear parameters last."""
-        n, size = self.chain.n, self.base.size
-        turns = turning_joints(self.chain).tolist()
-        names, units = list(self.model.names(n)), list(self.model.units(turns))
-        values, deviations = self.values[size:].tolist(), np.sqrt(np.diag(self.covariance))[size:].tolist()
+        names = list(self.columns.friction_names(self.chain.n))
+        last = slice(-len(names), None)
+        units = list(self.columns.units(self.chain)[last])
+        values, deviations = self.parameters[last].tolist(), np.sqrt(np.diag(self.covariance))[last].tolist()
         for k, name in enumerate(self.model.nonlinear_names()):
             for j in np.flatnonzero(np.isfinite(self.nonlinear_deviations[:, k])):
                 value = float(self.nonlinear[j, k])
@@ -280,8 +280,8 @@ def fit_friction(
         iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
         stride: decimation of the regressor's rows. Friction columns are computed at the log's rate before they are
             decimated.
-        base: base parameters of `columns`; by default they are computed.
-        columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
+        base: base parameters of the columns with `model` as their friction model; by default they are computed.
+        columns: the other columns; by default `Columns(("armature",))`.
         free: numbers of the joints whose nonlinear parameters are fitted, counted from 1; the others keep their initial
             values. By default, those of all joints are fitted.
 
@@ -295,10 +295,17 @@ def fit_friction(
     example 0.6 GiB for a million samples of 6 joints with two Maxwell-slip terms. If memory is insufficient, pass
     shorter or fewer runs.
     """
-    columns = columns or Columns(("armature",))
-    base = base_with_friction(chain, columns, model) if base is None else base
-    prepared = [prepare(chain, columns, base, s, stride) for s in runs]
-    return fit_prepared(chain, columns, base, prepared, model, iterations, free)
+    if not runs:
+        raise IdentificationError("no run was given for the friction fit; pass at least one")
+    columns = dataclasses.replace(columns or Columns(("armature",)), friction=model.for_joints(chain.n))
+    base = base_parameters(chain, columns) if base is None else base
+    if base.matrix.shape[1] != (count := len(columns.names(chain.n))):
+        raise IdentificationError(
+            f"the base parameters are those of {base.matrix.shape[1]} parameters, but there are {count} with those of friction",
+            "Use {base}",
+            base="base_parameters(chain, dataclasses.replace(columns, friction=model))",
+        )
+    return _fit(chain, columns, base, [prepare(chain, columns, base, s, stride) for s in runs], iterations, free)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -312,35 +319,32 @@ class _Solution:
     factors: BlockFactors
 
 
-def fit_prepared(
+def _fit(
     chain: Chain,
     columns: Columns,
     base: BaseParameters,
     runs: Sequence[Run],
-    model: FrictionModel,
     iterations: int,
-    free: Sequence[int] | None = None,
+    free: Sequence[int] | None,
 ) -> FrictionFit:
-    """Variant of `fit_friction` for runs from `prepare`, which lets several fits share the regressors of the runs."""
-    if not runs:
-        raise IdentificationError("no run was given for the friction fit; pass at least one")
-    n = chain.n
-    start = model.for_joints(n)
+    """`fit_friction` for prepared runs and columns with the initial friction model."""
+    n, size, start = chain.n, len(runs[0].leading), columns.friction
+    assert start is not None
     known = [start.known(run.samples)[run.kept] for run in runs]
     chosen = start.chosen(n)
     independence = np.mean([run.samples.independence for run in runs])
     share = float(independence) * (len(runs[0].samples) / len(runs[0].kept))
     share = min(1.0, share)
     counts = np.sum([mask.sum(0) for mask in known], axis=0)
-    if (counts * share).sum() <= base.size + chosen.sum():
+    if (counts * share).sum() <= base.size:
         raise UndeterminedError(
-            f"{int(counts.sum())} rows of samples cannot determine {base.size + int(chosen.sum())} parameters; log a longer run"
+            f"{int(counts.sum())} rows of samples cannot determine {base.size} parameters; log a longer run"
         )
 
     def evaluate(model: FrictionModel, rigid: np.ndarray, shift: np.ndarray) -> _Solution:
         blocks = [model.blocks(run.samples, run.load(rigid))[run.kept] for run in runs]
         factors = factors_with(runs, known, blocks)
-        values, covariance, noise = _solve(factors.total.r, counts, share, base.size, chosen)
+        values, covariance, noise = _solve(factors.total.r, counts, share, size, chosen)
         cost = share * float(counts @ np.log(noise)) + 0.5 * ((shift / SPREAD) ** 2).sum()
         return _Solution(model, values, covariance, noise, cost, blocks, factors)
 
@@ -348,19 +352,19 @@ def fit_prepared(
     shift = np.zeros((n, width))
     now = evaluate(start, _first_guess(runs), shift)
     for _ in range(2 if start.needs_load else 0):
-        now = evaluate(start, now.values[: base.size], shift)
+        now = evaluate(start, now.values[:size], shift)
     deviations, taken = np.full((n, width), np.inf), 0
     damping = 0
     fitted = np.ones(n, bool) if free is None else np.isin(np.arange(1, n + 1), free)
     for _ in range(iterations if width and fitted.any() else 0):
-        factors = factors_with(runs, known, _with_slopes(now, runs, base.size, chosen, fitted)).total.r
+        factors = factors_with(runs, known, _with_slopes(now, runs, size, chosen, fitted)).total.r
         better = None
         while better is None and damping < len(DAMPINGS):
-            step, deviations = _step(factors, now.noise, share, base.size, chosen, shift, DAMPINGS[damping])
+            step, deviations = _step(factors, now.noise, share, size, chosen, shift, DAMPINGS[damping])
             trial = shift + np.clip(step, -LONGEST_STEP, LONGEST_STEP)
             with jax.enable_x64(True):
                 moved = shifted(start, trial)
-            found = evaluate(moved, now.values[: base.size], trial)
+            found = evaluate(moved, now.values[:size], trial)
             better = found if found.cost < now.cost else None
             damping += 0 if better is not None else 1
         if better is None:
@@ -369,13 +373,14 @@ def fit_prepared(
         taken, damping = taken + 1, max(0, damping - 1)
         if gain < CONVERGED:
             break
+    parameters = np.zeros(base.matrix.shape[1])
+    parameters[base.kept] = now.values
     return FrictionFit(
         chain=chain,
-        columns=columns,
+        columns=dataclasses.replace(columns, friction=now.model),
         base=base,
-        model=now.model,
-        values=now.values,
-        covariance=_left_out(now, _in_motion(now, runs, known), base.size, chosen),
+        parameters=parameters,
+        covariance=_left_out(now, _in_motion(now, runs, known), size, chosen),
         noise=now.noise,
         nonlinear=nonlinear_values(now.model, n),
         nonlinear_deviations=deviations,
@@ -388,7 +393,7 @@ def _first_guess(runs: Sequence[Run]) -> np.ndarray:
     """Rigid-body parameters from a fit with viscous, Coulomb and constant friction, for the initial loads."""
     speeds = [run.samples.qd[run.kept] for run in runs]
     plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
-    factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
+    factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, len(runs[0].leading)
     a, y, _ = _stack(factors.r, size, [np.ones((len(factors.r), 3), bool)], np.ones(len(factors.r)))
     return _least_squares(a, y)[0][:size]
 
@@ -416,7 +421,7 @@ def _with_slopes(
 
     The derivatives are zero at joints whose nonlinear parameters are not fitted.
     """
-    coefficients = by_joint(now.values[size:], chosen) * fitted[:, None]
+    coefficients = now.model.by_joint(now.values, len(chosen)) * fitted[:, None]
     beside = []
     for run, block in zip(runs, now.blocks, strict=True):
         slopes = now.model.slopes(run.samples, run.load(now.values[:size]))[run.kept]
@@ -489,37 +494,6 @@ def _step(factors, noise, share, size, chosen, shift, damping):
     return step, deviations
 
 
-def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
-    """Append signal columns to base parameters; each signal must be linearly independent of all other columns.
-
-    The result is for estimators that use factors from `accumulate(..., signals=...)`.
-
-    Args:
-        base: base parameters of the other columns.
-        names: one name per signal, for example from `FrictionModel.names`.
-    """
-    b, p = base.matrix.shape
-    k = len(names)
-    matrix = np.block([[base.matrix, np.zeros((b, k))], [_added(base, names), np.eye(k)]])
-    kept = np.concatenate([base.kept, p + np.arange(k)])
-    return dataclasses.replace(base, kept=kept, matrix=matrix, names=(*base.names, *names))
-
-
-def _added(base: BaseParameters, names: Sequence[str]) -> Float[np.ndarray, "k p"]:
-    """Coefficients with which parameters of the other columns add to those of the named signals."""
-    rows = {} if base.of_signals is None else dict(zip(base.signals, base.of_signals, strict=True))
-    return np.array([rows.get(name, np.zeros(base.matrix.shape[1])) for name in names])
-
-
-def base_with_friction(
-    chain: Chain, columns: Columns, model: FrictionModel | None, knowledge: Knowledge | None = None
-) -> BaseParameters:
-    """Base parameters of the columns that are fitted together with a friction model, if any."""
-    if model is None or not is_ordinary(chain):
-        return base_parameters(chain, columns, knowledge=knowledge)
-    return base_parameters_beside(chain, columns, model.at_states, model.names(chain.n), knowledge)
-
-
 # -- nearest
 
 WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # candidate widths of the smooth sign function [rad/s or m/s]
@@ -542,7 +516,8 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
             default is the chain's width.
     """
     # use unfiltered friction, which acts on the joints
-    fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))
+    columns = dataclasses.replace(fit.columns, friction=dataclasses.replace(fit.model, cutoff=None))
+    fit = dataclasses.replace(fit, columns=columns)
     friction = np.concatenate([fit.friction(s) for s in runs])
     chain, tried = fit.chain, () if fit.columns.extra else WIDTHS
     dry = [term for term in fit.model.terms if type(term) is Coulomb and term.joints is None]

@@ -9,13 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ..errors import IdentificationError
 from ..model.chain import Chain, is_ordinary, leading_joints
+from .factors import by_chunks
 from .filters import low_pass
 from .friction_terms import FrictionTerm, LoadDependent, Stribeck, TemperatureDependent, chain_terms
-from .prediction import by_chunks
 from .preprocessing import Samples
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -77,10 +77,8 @@ class FrictionModel(eqx.Module):
 
     def chosen(self, n: int) -> Bool[np.ndarray, "n k"]:
         """Mask of each joint's columns among the k columns of all terms, in order."""
-        rows = [
-            [term.joints is None or j + 1 in term.joints for term in self.terms for _ in term.labels] for j in range(n)
-        ]
-        return np.array(rows, bool).reshape(n, -1)
+        rows = [[t.joints is None or j + 1 in t.joints for t in self.terms for _ in t.labels] for j in range(n)]
+        return np.array(rows, bool).reshape(n, sum(len(term.labels) for term in self.terms))
 
     def stems(self) -> tuple[tuple[str, ...], ...]:
         """The labels of each term, with a letter appended if several terms have the same label."""
@@ -99,6 +97,17 @@ class FrictionModel(eqx.Module):
         """Names of the linear parameters in the order of `signals`, one joint after another: fv1, fc1, off1, fv2, ..."""
         stems = [label for row in self.stems() for label in row]
         return tuple(f"{stems[k]}{j + 1}" for j, k in np.argwhere(self.chosen(n)).tolist())
+
+    def by_joint(self, parameters: Float[np.ndarray, " p"], n: int) -> Float[np.ndarray, "n k"]:
+        """Linear parameters, which are the last of all parameters, in one row per joint, with 0 for absent terms."""
+        chosen = self.chosen(n)
+        out = np.zeros(chosen.shape)
+        out[chosen] = parameters[len(parameters) - chosen.sum() :]
+        return out
+
+    def joints(self, n: int) -> Int[np.ndarray, " f"]:
+        """Joint of each linear parameter, counted from 0, in the order of `names`."""
+        return np.argwhere(self.chosen(n))[:, 0]
 
     def units(self, turns: Sequence[bool]) -> tuple[str, ...]:
         """Units of the linear parameters, in the order of `names`; `turns` is True for revolute joints."""
@@ -262,13 +271,6 @@ def usual_friction(chain: Chain) -> FrictionModel:
     """Viscous, Coulomb, constant and load-dependent friction with the chain's width of the smooth sign function."""
     width = np.asarray(chain.friction.coulomb_velocity, float)[leading_joints(chain)]
     return FrictionModel((*chain_terms(width), LoadDependent(width=width)))
-
-
-def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """Rearrange linear parameters from the order of `FrictionModel.names` to one row per joint, with 0 for absent terms."""
-    out = np.zeros(chosen.shape)
-    out[chosen] = values
-    return out
 
 
 def spread_blocks(

@@ -356,7 +356,7 @@ def _begin(
 
     whole = [full_run(run.samples, 1) for run in runs]
     motion = repeated_motion([run.samples for run in runs])
-    setup = Setup(chain, columns, None, Filters(), None, Terms(columns.drive_terms, extra=columns.extra, choose=()))
+    setup = Setup(chain, columns, Filters(), None, Terms(columns.drive_terms, extra=columns.extra, choose=()))
     begun = begin(setup, consistent, whole, fitted, report, knowledge, choose_base, motion)
     fields = {field.name: getattr(begun, field.name) for field in dataclasses.fields(begun)}
     found = MechanismFitting(**fields, mechanisms=tuple(runs))

@@ -116,7 +116,7 @@ def identify(
     setup = setup_of(chain, terms, filters or Filters(), choice)
     every = [*logs, *unseen]
     advance = lambda done: report("preparing logs", done, len(every))
-    runs = prepared(every, setup.filters, setup.friction is not None, advance)
+    runs = prepared(every, setup.filters, setup.columns.friction is not None, advance)
     if estimator == "instrumental":
         runs = [with_commands(run, log) for run, log in zip(runs, every, strict=True)]
     with jax.enable_x64(True):

@@ -25,29 +25,11 @@ from ..dynamics import regressor
 from ..errors import IdentificationError
 from ..model.chain import Chain
 from .columns import Columns
-from .factors import as_float64
+from .factors import SHORT, as_float64, by_chunks, filled
 from .filters import low_pass
 from .preprocessing import Samples
 
-SHORT = 512  # samples per chunk
 FINE = 40  # samples per period of the cutoff at which jumps are filtered: reversals are off by at most 1/80 of a period
-
-
-def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarray) -> np.ndarray:
-    """Apply a function to chunks of equal length, so that all runs share one program; return the results (N, ...)."""
-    total, out = len(arrays[0]), None
-    for at in range(0, max(total, 1), SHORT):
-        found = np.asarray(function(*(filled(x[at : at + SHORT]) for x in arrays)))[: total - at]
-        out = np.empty((total, *found.shape[1:])) if out is None else out
-        out[at : at + len(found)] = found
-    assert out is not None
-    return out
-
-
-def filled(x: np.ndarray) -> np.ndarray:
-    """A chunk, padded with zeros to the full length of `SHORT` samples."""
-    x = np.asarray(x, float)
-    return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])
 
 
 def chunk_rows(
@@ -57,15 +39,15 @@ def chunk_rows(
     qd: Float[np.ndarray, "m nv"],
     qdd: Float[np.ndarray, "m nv"],
 ) -> Float[np.ndarray, "m nv p"]:
-    """Regressor W of a full chunk of m = `SHORT` samples (see `filled`), in the chain's precision.
+    """Columns W of the states of a full chunk of m = `SHORT` samples (see `filled`), in the chain's precision.
 
     In float64, the result needs 8 m nv p bytes.
     """
     state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
     links = link_rows(chain, q, qd, qdd)
-    beyond = np.asarray(_beyond_links(columns, chain, *state))
+    beyond = np.asarray(_beyond_links(columns.of_state, chain, *state))
     rows = np.concatenate([links, beyond], axis=2)
-    if (absent := columns.absent(chain)).any():
+    if (absent := columns.of_state.absent(chain)).any():
         rows[:, :, absent] = 0
     return rows
 
@@ -91,7 +73,7 @@ def dry_rows(dry: Columns, chain: Chain, samples: Samples, filtered: bool = True
     """Columns of dry friction along samples, low-pass filtered like their torques unless `filtered` is False.
 
     Args:
-        dry: the columns of dry friction (`Columns.apart_from_dry`).
+        dry: the columns of dry friction (`Columns.dry`).
     """
     if not (d := len(dry.names(chain.n)) - 10 * chain.n):
         return np.zeros((len(samples), chain.nv, d))
@@ -130,12 +112,12 @@ def filtered_along(
 def row_chunks(
     columns: Columns, chain: Chain, samples: Samples | tuple[np.ndarray, ...]
 ) -> Iterator[tuple[slice, Float[np.ndarray, "m nv p"]]]:
-    """Chunks of the regressor W along samples, with columns of dry friction filtered like the torques.
+    """Chunks of the columns W of the states along samples, with those of dry friction filtered like the torques.
 
     Args:
         samples: the samples; or positions, velocities and accelerations, whose filter is unknown, so that none is applied.
     """
-    _, dry, _, at = columns.apart_from_dry(chain.n)
+    dry, at = columns.dry(chain.n)
     filtered = isinstance(samples, Samples)
     states = (samples.q, samples.qd, samples.qdd) if filtered else samples
     friction = dry_rows(dry, chain, samples) if filtered else None
@@ -164,11 +146,11 @@ def predict(
     Args:
         columns: columns of the regressor W.
         chain: the robot's kinematics and gravity.
-        parameters: parameters in column order, in SI units, followed by those of the signals.
+        parameters: parameters in column order, in SI units, followed by those of further signals.
         q: (N, n) positions [rad or m].
         qd: (N, n) velocities [rad/s or m/s].
         qdd: (N, n) accelerations [rad/s^2 or m/s^2].
-        signals: (N, n, k) further columns of W, as for `accumulate`.
+        signals: (N, n, k) further columns of W, as for `accumulate`: those of the friction model of `columns`, if any.
 
     Raises:
         IdentificationError: the signals have the wrong shape, or the numbers of parameters and columns differ.
@@ -180,7 +162,7 @@ def predict(
             f"signals have shape {signals.shape}; for {total} samples of {n} joints, it must be ({total}, {n}, k)"
         )
     held = np.asarray(parameters)
-    width = len(columns.names(chain.n)) + signals.shape[2]
+    width = len(columns.of_state.names(chain.n)) + signals.shape[2]
     if held.shape != (width,):
         raise IdentificationError(f"there are {width} columns, but the parameters have shape {held.shape}")
     rigid, rest = np.split(held, [width - signals.shape[2]])
@@ -205,7 +187,7 @@ def filtering_of_friction(
     columns: Columns, chain: Chain, parameters: np.ndarray, samples: Samples
 ) -> Float[np.ndarray, "N nv"]:
     """Change in the torques W @ parameters when the columns of dry friction are filtered like measured torques."""
-    _, dry, _, at = columns.apart_from_dry(chain.n)
+    dry, at = columns.dry(chain.n)
     held = np.asarray(parameters, float)[at]
     if not held.any():
         return np.zeros(samples.qd.shape)

@@ -89,7 +89,8 @@ class Identification(Summary):
         chain: the robot with the identified inertias, friction and armature. A friction model is approximated by
             dissipative viscous, Coulomb and constant friction; `model` is the complete identified model.
         prior: the robot model that was passed to the identification.
-        columns: the regressor columns whose parameters were identified.
+        columns: the columns whose parameters were identified. Their friction model, if any, replaces viscous, Coulomb and
+            constant friction.
         base: the base parameters.
         estimate: the unconstrained estimate of the base parameters.
         consistent: the physically consistent estimate, whose parameters `chain` contains; None if not requested.
@@ -100,8 +101,7 @@ class Identification(Summary):
         validation: one evaluation per validation run or held-out stretch.
         held_out_model: the complete model of the fit that excluded the held-out stretches and predicted them; None if
             nothing was held out. `chain` and `model` were fitted to all data.
-        friction: the fitted friction model, which replaces viscous, Coulomb and constant friction; None if there is
-            none.
+        friction: the fit of the friction model, with standard deviations of its nonlinear parameters; None if there is none.
         delay: (n,) delay of the torques relative to the positions that was removed before the fit [s]; None if it was
             not estimated.
         choice: the selected terms and all trials; None if no selection was requested, the runs were too short for it,
@@ -175,7 +175,7 @@ class Identification(Summary):
     @property
     def model(self) -> TorqueModel:
         """The complete fitted model: the chain, the friction model, and the terms that a chain cannot represent."""
-        return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
+        return torque_model(self.chain, self.columns, self.parameters, self.delay)
 
     @property
     def validation_refit(self) -> bool:
@@ -368,4 +368,6 @@ def _owners(result: Identification) -> list[str]:
     chain, terms = result.prior, result.columns.drive_terms
     links = [link for link in chain.link_names for _ in INERTIAL_NAMES]
     joints = [joint for joint in chain.joint_names for _ in terms]
-    return links + joints + [""] * (len(result.names) - len(links) - len(joints))
+    model = result.columns.friction
+    friction = [] if model is None else [chain.joint_names[j] for j in model.joints(chain.n).tolist()]
+    return links + joints + [""] * (len(result.names) - len(links) - len(joints) - len(friction)) + friction

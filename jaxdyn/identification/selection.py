@@ -22,7 +22,6 @@ from .defaults import BLOCKS
 from .delay import LATEST, at_shifts
 from .factors import RowBlocks, as_float64, contiguous
 from .filters import low_pass_before
-from .friction_fit import base_with_friction
 from .friction_model import FrictionModel
 from .friction_terms import (
     FRICTION,
@@ -249,9 +248,9 @@ class Reading:
         drives = tuple(term for term in self.columns.drive_terms if term not in FRICTION)
         columns = dataclasses.replace(self.columns, drive_terms=drives)
         model = friction_of(plain, plain.start(self.chain.n), self.terms, runs[0].samples.torque_cutoff)
-        base = base_with_friction(self.chain, columns, model)
+        columns = dataclasses.replace(columns, friction=model)
         samples = [run.samples for run in runs]
-        found = fit_friction_beside(self.model, columns, base, samples, model, self.stride)
+        found = fit_friction_beside(self.model, columns, base_parameters(self.chain, columns), samples, self.stride)
         return found.model.terms[-len(further) :]
 
     def plain(self, candidates: Candidates, runs: Sequence[FullRun]) -> Search:
@@ -624,8 +623,6 @@ class Setup:
     Attributes:
         chain: the robot, with the selected widths of the smooth sign function in its Coulomb friction.
         columns: columns of the regressor.
-        friction: friction terms that replace viscous, coulomb and offset and are fitted at the sample rate of the log;
-            None if there are none.
         filters: filters with the selected cutoff and delays.
         delay: (n,) torque delays [s]; None if delays were neither specified nor selected.
         terms: the requested terms.
@@ -634,7 +631,6 @@ class Setup:
 
     chain: Chain
     columns: Columns
-    friction: FrictionModel | None
     filters: Filters
     delay: Float[np.ndarray, " n"] | None
     terms: Terms
@@ -724,9 +720,8 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
         friction = (*chain_terms(width, terms.drives), *further) or None
     if friction is not None:
         rest = tuple(term for term in columns.drive_terms if term not in FRICTION)
-        columns = dataclasses.replace(columns, drive_terms=rest)
+        columns = dataclasses.replace(columns, drive_terms=rest, friction=FrictionModel(friction))
     filters = filters.but(delay=delay)
     kinds = tuple(kind for kind in KINDS if kind != "spring")
     confirmed = () if choice is None else tuple(sorted({one.joint for one in choice.adopted if one.kind in kinds}))
-    model = None if friction is None else FrictionModel(friction)
-    return Setup(chain, columns, model, filters, delay, terms, confirmed)
+    return Setup(chain, columns, filters, delay, terms, confirmed)

@@ -15,8 +15,6 @@ from .base import BaseParameters, given_samples_torque
 from .columns import Columns
 from .defaults import LEAST_SAMPLES
 from .friction_fit import FrictionFit, fit_friction
-from .friction_model import FrictionModel
-from .friction_terms import FRICTION
 from .preprocessing import (
     Filters,
     Motion,
@@ -194,17 +192,16 @@ def with_commands(run: FullRun, log: Log) -> FullRun:
 
 
 def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit | None, dead_zone: float) -> Stretch:
-    """Convert a run to a stretch, with the columns of a fitted friction model, if any.
+    """Convert a run to a stretch, with the columns of the fitted friction model, if any.
 
     A joint's row is excluded if the joint moves more slowly than `dead_zone` [rad/s or m/s], or if its friction memory
     is not yet known.
     """
     s = run.decimated
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
+    given = given_samples_torque(chain, columns, s)
     if friction is None:
-        given = given_samples_torque(chain, columns, s)
         return Stretch(s, given, weights, None, run.logged, instruments=run.instruments)
-    given = given_samples_torque(chain, with_friction_terms(columns), s)
     weights = weights * friction.model.known(run.samples)[run.kept]
     signals = friction.signals(run.samples)[run.kept]
     return Stretch(s, given, weights, signals, run.logged, run.samples, run.kept, instruments=run.instruments)
@@ -215,28 +212,14 @@ def fit_friction_beside(
     columns: Columns,
     base: BaseParameters,
     runs: Sequence[Samples],
-    friction: FrictionModel,
     stride: int,
-    iterations: int = 10,
     free: Sequence[int] | None = None,
 ) -> FrictionFit:
-    """Fit a friction model together with the regressor's columns to runs at the log's rate.
+    """Fit columns with a friction model to the torque that remains for them in runs at the log's rate.
 
     Args:
-        iterations: maximum number of Gauss-Newton steps on the nonlinear parameters.
         free: numbers of the joints whose nonlinear parameters are fitted; by default all.
     """
-    rigid = [
-        dataclasses.replace(
-            s, tau=s.tau - given_samples_torque(chain, with_friction_terms(columns), s)
-        )  # the torque that remains for the columns
-        for s in runs
-    ]
-    return fit_friction(
-        chain, rigid, friction, stride=stride, base=base, columns=columns, iterations=iterations, free=free
-    )
-
-
-def with_friction_terms(columns: Columns) -> Columns:
-    """Add the columns of viscous, Coulomb and constant friction, which a friction model replaces."""
-    return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION))
+    assert columns.friction is not None
+    rest = [dataclasses.replace(s, tau=s.tau - given_samples_torque(chain, columns, s)) for s in runs]
+    return fit_friction(chain, rest, columns.friction, stride=stride, base=base, columns=columns, free=free)

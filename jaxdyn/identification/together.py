@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log, check_log, named_apart
 from ..model.chain import Chain
 from .base import chosen_parameters, random_factors, rank_tolerance
-from .columns import DRIVE_NAMES, Columns, DriveTerm
+from .columns import DRIVE_NAMES, Columns, DriveTerm, ExtraColumns
 from .consistency import Consistency
 from .consistent import POSITIVE_TERMS
 from .factors import BlockFactors, check_identifiable, triangle_of
@@ -23,7 +23,6 @@ from .fit import (
     Solution,
     begin,
     held_out_of,
-    named_columns,
 )
 from .friction_terms import FRICTION
 from .least_squares import Estimate
@@ -202,7 +201,8 @@ class _Together:
         for robot in names:
             for term in own:
                 of_joints = tuple(f"{DRIVE_NAMES[term]}{j + 1} {robot}" for j in range(chain.n))
-                extra.append(named_columns(of_joints, positive=term in POSITIVE_TERMS))
+                positive = term in POSITIVE_TERMS
+                extra.append(ExtraColumns(of_joints, ("",) * chain.n, _of_another_robot, positive=positive))
         columns = Columns(shared, tuple(extra))
         where = {name: k for k, name in enumerate(columns.names(chain.n))}
         places = {r: np.array([where.get(f"{x} {r}", where.get(x, -1)) for x in given.names(chain.n)]) for r in names}
@@ -259,6 +259,10 @@ class _Together:
             parameters=solution.parameters[at],
             nearest=solution.nearest[at],
         )
+
+
+def _of_another_robot(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+    raise NotImplementedError("the terms of one robot among several have no columns of a single state")
 
 
 def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int) -> Float[np.ndarray, "n W W"]:

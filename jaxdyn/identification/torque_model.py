@@ -34,11 +34,10 @@ from ..io.model_file import read_model, write_model
 from ..model.chain import Chain, coordinate_names, turning_joints
 from .base import motion_torque, rigid_torque
 from .columns import RECIPES, Columns, ExtraColumns, joint_springs, motor_terms, prior_parameters
-from .factors import as_float64
-from .friction_fit import FrictionFit
+from .factors import as_float64, by_chunks
 from .friction_model import FrictionModel, chain_friction_model
 from .friction_terms import FrictionTerm, term_kinds
-from .prediction import by_chunks, filtering_of_friction
+from .prediction import filtering_of_friction
 from .preprocessing import Samples
 
 _STEPS = 6  # Newton steps for accelerations with load-dependent friction
@@ -321,21 +320,19 @@ def torque_model(
     chain: Chain,
     columns: Columns,
     parameters: Float[np.ndarray, " p"],
-    friction: FrictionFit | None = None,
     delay: Float[np.ndarray, " n"] | None = None,
 ) -> TorqueModel:
     """Create the complete torque model of a fit, in the precision of the chain.
 
     Args:
         chain: the chain with the identified parameters in its leaves.
-        columns: the identified columns.
+        columns: the identified columns, with the fitted nonlinear parameters of friction.
         parameters: the identified parameters; only those without a leaf in the chain are used.
-        friction: the fitted friction.
         delay: delay removed from the logs [s].
     """
     like = lambda x: jnp.asarray(np.asarray(x), chain.dtype)
-    names = columns.names(chain.n)
-    at = len(names) - sum(len(e.names) for e in columns.extra)
+    rigid, friction = columns.of_state, columns.friction
+    at = len(rigid.names(chain.n)) - sum(len(e.names) for e in columns.extra)
     extra, values = [], []
     for e in columns.extra:
         if e.leaf is None:
@@ -344,8 +341,8 @@ def torque_model(
         at += len(e.names)
     return TorqueModel(
         chain,
-        None if friction is None else jax.tree.map(like, friction.model),
-        None if friction is None else like(friction.coefficients),
+        None if friction is None else jax.tree.map(like, friction.for_joints(chain.n)),
+        None if friction is None else like(friction.by_joint(parameters, chain.n)),
         tuple(extra),
         like(values) if extra else None,
         None if delay is None else like(delay),

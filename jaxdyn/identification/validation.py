@@ -478,11 +478,13 @@ def base_regressor(
 ) -> Float[np.ndarray, "N nv b"]:
     """Compute the base regressors W in tau = W @ base parameters, for up to a few thousand samples.
 
-    The regressors of all samples are stored in memory.
+    The regressors of all samples are stored in memory. The base parameters of a friction model, which are the last ones, have
+    no columns of the state and are left out.
     """
+    leading = base.kept[base.kept < len(columns.of_state.names(chain.n))]
     with jax.enable_x64(True):
         model = as_float64(chain)
-        return by_chunks(lambda *x: chunk_rows(columns, model, *x)[:, :, base.kept], q, qd, qdd)
+        return by_chunks(lambda *x: chunk_rows(columns, model, *x)[:, :, leading], q, qd, qdd)
 
 
 # -- play

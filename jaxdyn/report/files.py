@@ -65,8 +65,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     """Write the parameters as a CSV file with one row per parameter.
 
     The rows contain the base parameters (`kind` base), the full set (`kind` full) and, if a friction model was fitted,
-    its parameters (`kind` friction). In that case, the full set contains the viscous, Coulomb and constant friction
-    nearest to the friction model.
+    its nonlinear parameters (`kind` friction), such as widths.
 
     The columns are:
 
@@ -102,10 +101,11 @@ def _write_csv(path: str | os.PathLike[str], rows: Iterable[Sequence[Any]]) -> N
 
 
 def friction_rows(result: Identification) -> Iterator[dict[str, Any]]:
-    """Rows with the parameters of a friction model, of which the nonlinear ones have no unit."""
+    """Rows with the nonlinear parameters of a friction model, which have no unit."""
     if result.friction is None:
         return
-    for name, value, deviation, unit in zip(*result.friction.rows(), strict=True):
+    linear = len(result.columns.friction_names(result.chain.n))
+    for name, value, deviation, unit in list(zip(*result.friction.rows(), strict=True))[linear:]:
         joint = result.chain.joint_names[int(re.findall(r"\d+$", name)[0]) - 1]
         reach = result.estimate.interval_factor() * deviation
         yield {

@@ -86,9 +86,10 @@ def position_units(chain: Chain) -> tuple[str, ...]:
 
 
 def deviations_from(result: Identification, truth: Chain) -> np.ndarray:
-    """Estimated minus true base parameters, (b,), in units of the estimates' standard deviations."""
+    """Estimated minus true base parameters in units of the standard deviations, without those of a friction model."""
+    rest = ~result.base.matrix[:, len(result.columns.of_state.names(truth.n)) :].any(axis=1)
     true = result.base.matrix @ prior_parameters(truth, result.columns)
-    return (result.estimate.values - true) / result.estimate.standard_deviations
+    return ((result.estimate.values - true) / result.estimate.standard_deviations)[rest]
 
 
 def torque_shares(result: Identification) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"]]:
@@ -254,10 +255,11 @@ def determination_in_use(result: Identification) -> dict[str, Float[np.ndarray, 
     if result.has_unmeasured_forces:  # base parameters then refer to combinations of rows without these forces
         return {"position": position, "rest": np.full(n, np.nan), "inertia": np.full(n, np.nan)}
     postures = _postures(result, q)
-    root = covariance_root(result.estimate.covariance)
     rest = rows(postures, np.zeros((len(postures), n)))
+    b = rest.shape[2]  # without the base parameters of a friction model
+    root = covariance_root(result.estimate.covariance[:b, :b])
     # torques of the links only: tau = W p = W_b (B p) for any parameters p, with base parameters B p
-    bodies = result.base.matrix[:, : 10 * chain.n] @ result.parameters[: 10 * chain.n]
+    bodies = result.base.matrix[:b, : 10 * chain.n] @ result.parameters[: 10 * chain.n]
     weight, inertia, spread = rest @ bodies, np.empty(n), np.empty(n)
     s = np.eye(n) if chain.coupling is None else np.asarray(chain.coupling.matrix, float)
     armature = (s**2).T @ np.asarray(chain.armature, float)

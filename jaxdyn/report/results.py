@@ -299,7 +299,7 @@ def _closing(result: Identification, truth: Chain | None) -> list[str]:
     if truth is not None:
         off = np.abs(deviations_from(result, truth))
         lines.append(
-            f"Compared with the true robot: {int((off <= 2).sum())} of {result.base.size} base parameters within 2 standard "
+            f"Compared with the true robot: {int((off <= 2).sum())} of {len(off)} base parameters within 2 standard "
             f"deviations, largest deviation {off.max():.1f}"
         )
     return lines

@@ -320,8 +320,9 @@ def _friction_view(data: tuple[np.ndarray, ...], joint: int, speed: str, torque:
 
 def _drives(result: Identification) -> str:
     """Table of the drive and friction parameters of each joint, with standard deviations and intervals."""
-    count = len(result.columns.drive_terms) * result.chain.n
-    rows = [dataclasses.asdict(row) for row in parameter_rows(result)[1][10 * result.chain.n :][:count]]
+    n, full = result.chain.n, parameter_rows(result)[1]
+    drives, friction = len(result.columns.drive_terms) * n, len(result.columns.friction_names(n))
+    rows = [dataclasses.asdict(row) for row in (*full[10 * n : 10 * n + drives], *full[len(full) - friction :])]
     joints, cells = result.chain.joint_names, dict[str, dict[str, Cell]]()
     for row in (*rows, *friction_rows(result)):
         label, of = re.sub(r"( of joint )?\d+$", "", row["name"]), row["unit"] and f" [{unit(row['unit'])}]"

@@ -71,7 +71,7 @@ def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
     )
     sines = jaxdyn.identification.excitation.FourierTrajectory(np.zeros(2), np.ones((2, 3)), np.ones((2, 3)), 4.0)
     times = lambda rng: (jnp.asarray(rng.uniform(0.1, 2.9, 6)),)
-    found["FourierTrajectory.call"] = Case(lambda t: sines(t), times)
+    found["excitation.FourierTrajectory"] = Case(lambda t: sines(t), times)
     return found
 
 
@@ -147,13 +147,13 @@ def log_cases() -> dict[str, Case]:
                 jaxdyn.identify(arm, [log], terms=jaxdyn.identification.Terms(choose=()))
             )
         ),
-        "excitation_quality": lambda arm, motion, log, samples: dataclasses.astuple(
+        "excitation_design.excitation_quality": lambda arm, motion, log, samples: dataclasses.astuple(
             jaxdyn.identification.excitation_design.excitation_quality(arm, samples.q, samples.qd, samples.qdd)
         ),
         "estimate_delay": lambda arm, motion, log, _: jaxdyn.identification.estimate_delay(arm, log).seconds,
-        "torque_band": band,
+        "validation.torque_band": band,
         "resimulate": lambda arm, motion, log, samples: jaxdyn.identification.resimulate(arm, samples).rms,
-        "model_torque": lambda arm, motion, log, samples: jaxdyn.identification.base.model_torque(arm, samples),
+        "base.model_torque": lambda arm, motion, log, samples: jaxdyn.identification.base.model_torque(arm, samples),
         "compare_models": lambda arm, motion, log, _: [
             fit.rms for fit in jaxdyn.identification.compare_models(arm, arm, log).fits
         ],
