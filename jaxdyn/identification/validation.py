@@ -429,38 +429,7 @@ def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
             )
 
 
-# -- torque band
-
-
-def torque_band(
-    chain: Chain,
-    columns: Columns,
-    base: BaseParameters,
-    covariance: Float[np.ndarray, "b b"],
-    q: Float[np.ndarray, "N nq"],
-    qd: Float[np.ndarray, "N nv"],
-    qdd: Float[np.ndarray, "N nv"],
-) -> Float[np.ndarray, "N nv"]:
-    """Compute the standard deviation sqrt(diag(W C W^T)) of the torques predicted along a motion [N m or N].
-
-    W is the base regressor, and C the covariance of the base parameters (`Estimate.covariance`). Unlike the confidence
-    intervals of single parameters, the band does not depend on the choice of parameters. Measured torques scatter about the
-    prediction with a standard deviation of sqrt(band^2 + Estimate.noise^2).
-
-    Args:
-        chain: the robot's kinematics and gravity.
-        columns: the identified columns.
-        base: the base parameters.
-        covariance: covariance of the base parameters.
-        q: positions of the motion [rad or m], and `qd` and `qdd`, their derivatives.
-
-    Cost: one base regressor and O(n b^2) operations per sample, in chunks of equal size.
-    """
-    root = covariance_root(covariance)
-    with jax.enable_x64(True):
-        model = as_float64(chain)
-        rows = lambda q, qd, qdd: np.linalg.norm(chunk_rows(columns, model, q, qd, qdd)[:, :, base.kept] @ root, axis=2)
-        return by_chunks(rows, q, qd, qdd)
+# -- uncertainty of torques
 
 
 def covariance_root(covariance: Float[np.ndarray, "b b"]) -> Float[np.ndarray, "b b"]:

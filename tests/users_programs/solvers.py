@@ -114,21 +114,7 @@ def logs() -> tuple:
     return arm, motion, log, jaxdyn.identification.preprocess(log)
 
 
-@functools.cache
-def fitted() -> tuple:
-    """The columns and base parameters of that log, and their estimate."""
-    arm, _, _, samples = logs()
-    columns, base = jaxdyn.identification.Columns(), jaxdyn.identification.base_parameters(arm)
-    factors = jaxdyn.identification.accumulate_stream(columns, arm, [samples])
-    return columns, base, jaxdyn.identification.solve(factors, base)
-
-
 def log_cases() -> dict[str, Case]:
-    def band(arm, motion, log, samples):
-        columns, base, found = fitted()
-        state = (samples.q[:50], samples.qd[:50], samples.qdd[:50])
-        return jaxdyn.identification.validation.torque_band(arm, columns, base, found.covariance, *state)
-
     def with_friction(arm, motion, log, samples):
         terms = jaxdyn.identification.Viscous(), jaxdyn.identification.Coulomb(0.1)
         fit = jaxdyn.identification.fit_friction(
@@ -151,7 +137,6 @@ def log_cases() -> dict[str, Case]:
             jaxdyn.identification.excitation_design.excitation_quality(arm, samples.q, samples.qd, samples.qdd)
         ),
         "estimate_delay": lambda arm, motion, log, _: jaxdyn.identification.estimate_delay(arm, log).seconds,
-        "validation.torque_band": band,
         "resimulate": lambda arm, motion, log, samples: jaxdyn.identification.resimulate(arm, samples).rms,
         "base.model_torque": lambda arm, motion, log, samples: jaxdyn.identification.base.model_torque(arm, samples),
         "compare_models": lambda arm, motion, log, _: [
