@@ -62,8 +62,8 @@ TRUTH = np.stack([K, D, J, B, np.zeros(2), OFFSET], axis=1)
 
 @pytest.mark.ci
 def test_elastic_joints_from_both_encoders(exact):
-    """Over twelve logs that differ in their noise; friction that is not there is found to be none."""
-    found = [identify_elastic_joints(*noisy(exact, seed), Filters(position_cutoff=20.0)) for seed in range(12)]
+    """Over 36 logs that differ in their noise; friction that is not there is found to be none."""
+    found = [identify_elastic_joints(*noisy(exact, seed), Filters(position_cutoff=20.0)) for seed in range(36)]
     within = [np.abs(x.values - TRUTH) <= 2 * x.standard_deviations for x in found]
     assert np.mean(within) >= 0.92
     np.testing.assert_allclose(found[0].stiffness, K, rtol=5e-3)

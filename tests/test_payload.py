@@ -54,8 +54,7 @@ from jaxdyn.identification import (
 from jaxdyn.identification.delay import least_by_parabola
 from jaxdyn.identification.diagnostics import _Runs, _unexcited, _unlike
 from jaxdyn.identification.factors import BlockFactors
-from jaxdyn.identification.loaded_runs import loaded_runs, transform_matrix
-from jaxdyn.identification.payload import given_body
+from jaxdyn.identification.payload import given_body, loaded_runs, transform_matrix
 from jaxdyn.report.markup import rounded, with_deviation
 from jaxdyn.report.payloads import payload_json, read_gains
 from jaxdyn.spatial.inertia import (

@@ -674,20 +674,16 @@ def test_scales_against_the_given_model(arm, log):
     np.testing.assert_allclose(turned[2], -correlations, rtol=1e-8)
     assert np.isinf(turned[1]).all()
     np.testing.assert_allclose(twice[1], deviations, rtol=1e-6)
-    # white noise: the deviation of the logarithm of a slope, of which the jackknife sees as much
-    rng, size = np.random.default_rng(3), 20.0
+    # white noise, on average over its seeds: the deviation of the logarithm of a slope
     exact = np.asarray(jax.jit(jax.vmap(lambda *x: inverse_dynamics(arm, *x)))(samples.q, samples.qd, samples.qdd))
-    factors, deviations, _ = scales(
-        arm,
-        dataclasses.replace(samples, tau=exact + size * rng.normal(size=exact.shape), torque_cutoff=samples.rate / 2),
-    )
-    for j in range(3):
-        rest = np.stack(
-            [samples.qdd[:, j], samples.qd[:, j], np.tanh(samples.qd[:, j] / WIDTH[j]), exact[:, j] ** 0], 1
-        )
-        clear = exact[:, j] - rest @ np.linalg.lstsq(rest, exact[:, j], rcond=None)[0]
-        expected = size / np.linalg.norm(clear) / factors[j]
-        assert 0.5 < deviations[j] / expected < 2
+    states, size, ratios = (samples.qdd, samples.qd, np.tanh(samples.qd / WIDTH), np.ones_like(exact)), 20.0, []
+    own = np.stack(states, axis=2)
+    clear = [x - w @ np.linalg.lstsq(w, x, rcond=None)[0] for x, w in zip(exact.T, np.swapaxes(own, 0, 1), strict=True)]
+    for seed in range(12):
+        tau = exact + size * np.random.default_rng(seed).normal(size=exact.shape)
+        factors, deviations, _ = scales(arm, dataclasses.replace(samples, tau=tau, torque_cutoff=samples.rate / 2))
+        ratios.append(deviations * np.linalg.norm(clear, axis=1) * factors / size)
+    assert np.all(np.abs(np.log(np.sqrt(np.mean(np.square(ratios), axis=0)))) < np.log(1.25))
 
 
 def test_raw_torques_are_read_after_their_delay(annotations_unchecked):

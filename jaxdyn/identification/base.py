@@ -150,6 +150,12 @@ def base_parameters(
     return chosen_parameters(chain, columns, stacked(factors, rows)[:, :-1], rank_tolerance(chain), known)
 
 
+def all_of(size: int) -> BaseParameters:
+    """A basis that contains every column."""
+    names = tuple(f"x{k + 1}" for k in range(size))
+    return BaseParameters(np.arange(size), np.eye(size), names, (), (), names)
+
+
 def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 0) -> QRFactors:
     """Triangular factors of the regressor at random states, with zero torque; see `base_parameters` for `states`."""
     count = states or max(256, 3 * len(columns.names(chain.n)))

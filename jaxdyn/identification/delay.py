@@ -11,13 +11,13 @@ from ..errors import LogError
 from ..io.logs import Log
 from ..model.chain import Chain, coordinate_names
 from .accumulate import accumulate_samples
-from .base import BaseParameters, base_parameters
+from .base import base_parameters
 from .columns import Columns
 from .defaults import LEAST_SAMPLES
-from .factors import as_float64, below, equal_blocks, triangle_of
+from .factors import as_float64, below, cleared, equal_blocks, triangle_of
 from .filters import shifted_torques
 from .friction_model import usual_friction
-from .prediction import by_chunks, chunk_rows
+from .prediction import row_chunks
 from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike
 
 BLOCKS = 20  # jackknife blocks per run
@@ -88,8 +88,7 @@ def estimate_delay(
     """
     if not longest > 0:
         raise LogError(f"longest must be positive, not {longest:g} s")
-    shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
-    runs = []
+    shifts, runs = np.linspace(-longest, longest, 2 * SHIFTS + 1), []
     for run in preprocess_alike(log, filters):
         if run.n != chain.nv:
             raise LogError(
@@ -97,22 +96,16 @@ def estimate_delay(
             )
         runs.append(at_shifts(run, shifts)[:2])
     count = sum(len(samples) for samples, _ in runs)
-    factors, total = _fitted(chain, runs, LOAD_PASSES)
-    squares = _squares(total, len(shifts))
+    factors, width = _factors(chain, runs, LOAD_PASSES)
+    squares = _squares(below(factors), width)
     seconds, least, inside = least_by_parabola(shifts, squares)
-    values = np.stack(
-        [
-            least_by_parabola(shifts, _squares(triangle_of(below(np.delete(factors, b, axis=0))), len(shifts)))[0]
-            for b in range(len(factors))
-        ]
-    )
+    left_out = [_squares(below(np.delete(factors, b, axis=0)), width) for b in range(len(factors))]
     rms = np.sqrt(squares / count)
-    none = np.where(rms[SHIFTS] > 0, rms[SHIFTS], 1.0)
     return Delay(
         seconds=seconds,
-        standard_deviations=left_out_deviations(values),
+        standard_deviations=left_out_deviations(np.stack([least_by_parabola(shifts, x)[0] for x in left_out])),
         inside=inside,
-        gain=100 * (1 - np.sqrt(np.maximum(least, 0) / count) / none),
+        gain=_gain(least, squares),
         shifts=shifts,
         residuals=rms,
     )
@@ -126,28 +119,15 @@ def shown_delay(
     Friction proportional to the transmitted torque is left out, and standard deviations are not computed.
     """
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
-    _, total = _fitted(chain, [at_shifts(samples, shifts)[:2]], 1)
-    squares = _squares(total, len(shifts))
+    factors, width = _factors(chain, [at_shifts(samples, shifts)[:2]], 1)
+    squares = _squares(below(factors), width)
     seconds, least, inside = least_by_parabola(shifts, squares)
-    gain = 100 * (1 - np.sqrt(np.maximum(least, 0) / np.where(squares[SHIFTS] > 0, squares[SHIFTS], 1.0)))
-    return np.where(inside, seconds, 0.0), np.where(inside, gain, 0.0)
+    return np.where(inside, seconds, 0.0), np.where(inside, _gain(least, squares), 0.0)
 
 
-def _fitted(
-    chain: Chain, runs: Sequence[tuple[Samples, np.ndarray]], passes: int
-) -> tuple[Float[np.ndarray, "blocks n w c"], Float[np.ndarray, "n c c"]]:
-    """The factors of `_factors` with the loads of the last pass, by block and of all blocks together."""
-    with jax.enable_x64(True):
-        model, base = as_float64(chain), base_parameters(chain, RIGID)
-        own = np.zeros((chain.nv, base.matrix.shape[1]))  # separate parameters for each joint
-        width = base.size + usual_friction(chain).chosen(chain.nv).shape[1]
-        for k in range(passes):
-            factors = _factors(model, base, runs, own)
-            total = triangle_of(below(factors))
-            if k + 1 < passes:
-                fits = [np.linalg.lstsq(r[:, :width], r[:, width + SHIFTS], rcond=1e-10)[0] for r in total]
-                own[:, base.kept] = np.stack(fits)[:, : base.size]
-    return factors, total
+def _gain(least: Float[np.ndarray, " n"], squares: Float[np.ndarray, "k n"]) -> Float[np.ndarray, " n"]:
+    """Reduction of the RMS residual from no shift to the best one [%]."""
+    return 100 * (1 - np.sqrt(np.maximum(least, 0) / np.where(squares[SHIFTS] > 0, squares[SHIFTS], 1.0)))
 
 
 def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
@@ -167,33 +147,33 @@ def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray
 
 
 def _factors(
-    chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
-) -> Float[np.ndarray, "blocks n w c"]:
-    """Triangular factors of [base columns, friction columns, torques at all shifts].
+    chain: Chain, runs: Sequence[tuple[Samples, np.ndarray]], passes: int
+) -> tuple[Float[np.ndarray, "blocks n w c"], int]:
+    """Triangular factors of [base columns, friction columns, torques at all shifts], and the number of columns to fit.
 
-    Args:
-        own: (n, p) parameters of each joint, from which its load is computed.
+    Load-dependent friction is that of the loads of the last pass, which fits the parameters of each joint separately.
     """
-    parts = []
-    for s, shifted in runs:
-        load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
-        friction = usual_friction(chain).blocks(s, load)
-        signals = np.concatenate([friction, shifted[:, :, :-1]], axis=2)
-        parts.append(((s.q, s.qd, s.qdd), shifted[:, :, -1], None, signals))
-    found = accumulate_samples(RIGID, chain, parts, edges=[equal_blocks(len(s), BLOCKS) for s, _ in runs])
-    return found.r[..., [*base.kept, *range(base.matrix.shape[1], found.r.shape[3])]]
+    with jax.enable_x64(True):
+        model, base, friction = as_float64(chain), base_parameters(chain, RIGID), usual_friction(chain)
+    own, edges = np.zeros((chain.nv, base.matrix.shape[1])), [equal_blocks(len(s), BLOCKS) for s, _ in runs]
+    for left in reversed(range(passes)):
+        parts = []
+        for s, shifted in runs:
+            load = np.concatenate([np.einsum("tjp,jp->tj", w, own) for _, w in row_chunks(RIGID, model, s)])
+            signals = np.concatenate([friction.blocks(s, load), shifted[:, :, :-1]], axis=2)
+            parts.append(((s.q, s.qd, s.qdd), shifted[:, :, -1], None, signals))
+        r = accumulate_samples(RIGID, model, parts, edges=edges).r
+        r = r[..., [*base.kept, *range(base.matrix.shape[1], r.shape[3])]]
+        width = r.shape[3] - (2 * SHIFTS + 1)
+        for j, rows in enumerate(triangle_of(below(r)) if left else ()):
+            own[j, base.kept] = np.linalg.lstsq(rows[:, :width], rows[:, width + SHIFTS], rcond=1e-10)[0][: base.size]
+    return r, width
 
 
-def _squares(r: np.ndarray, k: int) -> np.ndarray:
-    """Residual sum of squares for each shift and joint (k, n)."""
-    out = []
-    for factor in r:
-        w, y = factor[:, :-k], factor[:, -k:]
-        norms = np.linalg.norm(w, axis=0)
-        u, s, _ = np.linalg.svd(w / np.where(norms > 0, norms, 1.0), full_matrices=False)
-        u = u[:, s > 1e-10 * s[0]]
-        out.append(((y - u @ (u.T @ y)) ** 2).sum(axis=0))
-    return np.stack(out, axis=1)
+def _squares(r: Float[np.ndarray, "n m c"], width: int) -> Float[np.ndarray, "k n"]:
+    """Residual sum of squares for each shift and joint."""
+    shifts = list(range(width, r.shape[2]))
+    return np.stack([(cleared(rows, range(width), shifts) ** 2).sum(axis=0) for rows in triangle_of(r)], axis=1)
 
 
 def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

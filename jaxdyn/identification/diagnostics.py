@@ -15,14 +15,14 @@ from ..errors import IdentificationError, LogError
 from ..io.logs import Log
 from ..model.chain import Chain, coordinate_names, leading_joints
 from .accumulate import accumulate_samples
-from .base import BaseParameters, base_parameters, impossible_links, prior_parameters, stacked
+from .base import BaseParameters, all_of, base_parameters, impossible_links, prior_parameters, stacked
 from .columns import Columns, all_columns
 from .delay import LATEST, shown_delay
-from .factors import BlockFactors, QRFactors, as_float64, below, check_identifiable, triangles_of
+from .factors import BlockFactors, QRFactors, as_float64, check_identifiable, cleared, triangles_of
 from .least_squares import solve
-from .loaded_runs import all_of, cleared, fit_loads, independent_columns, late_part, with_rows
+from .payload import fit_loads, independent_columns, late_part, with_rows
 from .prediction import by_chunks, link_rows
-from .preprocessing import Filters, Samples, left_out_deviations, preprocess_alike
+from .preprocessing import Filters, Samples, preprocess_alike
 from .result import Identification
 
 SIGNIFICANT = 4.0  # standard deviations
@@ -482,12 +482,12 @@ def _gains(runs: _Runs) -> list[Finding]:
     if n < 2:
         return []
     friction = runs.columns.of_friction(runs.chain.n)[base.kept]
-    rigid, rest, none = base.kept[~friction], base.kept[friction], np.zeros((*r.shape[:3], 11))
-    whole = np.concatenate([r[..., rigid], none[..., :10], r[..., rest], none[..., :1], r[..., -1:]], axis=3)
+    rigid, rest, none = base.kept[~friction], base.kept[friction], np.zeros((*r.shape[:3], 1))
+    whole = with_rows(runs.blocks, np.concatenate([r[..., rigid], r[..., rest], none, r[..., -1:]], axis=3))
     ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # basis of the logarithms of gains, which sum to zero
-    at, nothing = slice(len(rigid), len(rigid) + 10), (np.zeros(10), np.zeros((10, 0)))
-    found = fit_loads(with_rows(runs.blocks, whole), at, runs.independence, *nothing, ties, GAIN_SPREAD)
-    return _unlike(coordinate_names(runs.chain), found.gains, found.covariance[10:, 10:])
+    nobody = slice(len(rigid), len(rigid)), runs.independence, np.zeros(0), np.zeros((0, 0))
+    found = fit_loads(whole, *nobody, ties, GAIN_SPREAD)
+    return _unlike(coordinate_names(runs.chain), found.gains, found.covariance)
 
 
 def _unlike(
@@ -513,26 +513,22 @@ def model_factors(runs: _Runs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     The equation tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted for each joint j
     separately. Here, Y_j pi_0 is the torque expected from the model's inertias pi_0. The factor s_j is determined by
     gravity and by the coupling between links. Friction and rotor inertia, which model files rarely contain, do not
-    affect this factor. The standard deviation is that of a jackknife over the blocks, infinite if a factor is negative.
+    affect this factor. The standard deviation is that of `Estimate` relative to the factor, infinite if the factor is
+    negative or the motion does not determine it.
     """
-    prior, links = prior_parameters(runs.chain, runs.columns), slice(10 * runs.chain.n)
-    floor = np.linalg.norm(runs.blocks.total.r[:, :, links] @ prior[links], axis=1)
-
-    def slopes(r: Float[np.ndarray, "n m w"]) -> tuple[np.ndarray, np.ndarray]:
-        found = np.zeros((len(r), 2))
-        for j, rows in enumerate(r):
-            both = np.column_stack([rows, rows[:, links] @ prior[links]])
-            model, tau = cleared(both, runs.drives(j), [-1, -2]).T
-            if (size := np.linalg.norm(model)) > 3e-5 * max(floor[j], 1e-150):
-                found[j] = model @ tau / size**2, model @ tau / (size * np.linalg.norm(tau) or 1.0)
-        return found[:, 0], found[:, 1]
-
-    blocks = runs.blocks
-    factors, correlations = slopes(blocks.total.r)
-    parts = np.stack([slopes(below(np.delete(blocks.r, k, axis=0)))[0] for k in range(len(blocks.r))])
-    positive = (factors > 0) & (parts > 0).all(axis=0) & (len(blocks.r) > 1)
-    deviations = left_out_deviations(np.log(np.where(parts > 0, parts, 1.0)))
-    return factors, np.where(positive, deviations, np.inf), correlations
+    prior, blocks, links = prior_parameters(runs.chain, runs.columns), runs.blocks, slice(10 * runs.chain.n)
+    factors, deviations, correlations = np.zeros((3, runs.chain.nv))
+    for j, rows in enumerate(np.swapaxes(blocks.r, 0, 1)):
+        model = rows[..., links] @ prior[links]
+        whole = np.concatenate([rows, model[..., None]], axis=2)
+        clear = cleared(whole.reshape(-1, whole.shape[2]), runs.drives(j), [-1, -2]).reshape(*model.shape, 2)
+        size, deviations[j] = np.linalg.norm(clear, axis=(0, 1)), np.inf
+        if size[0] > 3e-5 * max(np.linalg.norm(model), 1e-150):
+            own = with_rows(blocks, clear[:, None], slice(j, j + 1))
+            found = solve(own, all_of(1), independence=runs.independence)
+            factors[j], correlations[j] = found.values[0], found.values[0] * size[0] / max(size[1], 1e-150)
+            deviations[j] = found.standard_deviations[0] / factors[j] if factors[j] > 0 else np.inf
+    return factors, deviations, correlations
 
 
 def _model_gains(runs: _Runs, named: set[str]) -> list[Finding]:

@@ -227,6 +227,17 @@ def triangles_of(rows: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]
 SINGULAR = 1e-10  # directions with a smaller relative singular value, for columns of unit norm, are not fitted
 
 
+def cleared(
+    rows: Float[np.ndarray, "m w"], of: Sequence[int] | Int[np.ndarray, " j"], rest: Sequence[int]
+) -> Float[np.ndarray, "m k"]:
+    """Some columns of the rows, without what other columns, of any rank, can explain."""
+    others = rows[:, list(of)]
+    u, s, _ = np.linalg.svd(others / np.maximum(np.linalg.norm(others, axis=0), 1e-300), full_matrices=False)
+    u = u[:, s > SINGULAR * s.max(initial=0)]
+    found = rows[:, list(rest)]
+    return found - u @ (u.T @ found)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockFactors:
     """Triangular factors of the stacked regressor and torque, one for each joint and each contiguous block of a run.

@@ -13,13 +13,14 @@ from jaxtyping import Float, Int
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log
 from ..model.chain import Chain, driven_joints, leading_joints
-from .base import BaseParameters, base_parameters, given_samples_torque
+from .base import BaseParameters, UndeterminedError, all_of, base_parameters, given_samples_torque
 from .columns import Columns, all_columns
 from .consistency import Consistency
-from .factors import BlockFactors, equal_blocks
+from .factors import BlockFactors, RowBlocks, contiguous
 from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from .friction_fit import FrictionFit
 from .knowledge import Knowledge, Known
+from .least_squares import solve
 from .mechanisms import (
     MechanismLog,
     MechanismSamples,
@@ -31,15 +32,13 @@ from .mechanisms import (
     unknown_forces,
 )
 from .prediction import predict_samples
-from .preprocessing import Filters, Samples, left_out_deviations, preprocess, repeated_motion
+from .preprocessing import Filters, Samples, preprocess, repeated_motion
 from .result import Identification
-from .selection import Setup
+from .selection import setup_of
 from .stretches import Stretch, full_run
 from .terms import Terms
 
-ELASTIC_BLOCKS = 16  # jackknife blocks for the standard deviations
 LARGEST_CONDITION = 1e6  # maximum condition number of the columns after scaling to unit norm
-NAMES = ("stiffness", "damping", "rotor_inertia", "viscous", "coulomb", "offset")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class ElasticIdentification:
         values: (n, 6) identified parameters of each joint's motor equation: stiffness K [N m/rad], damping D [N m
             s/rad], reflected rotor inertia J [kg m^2], viscous friction B [N m s/rad], Coulomb friction F [N m], and
             offset [N m].
-        standard_deviations: (n, 6) standard deviations of the values, from a jackknife over sixteen blocks.
+        standard_deviations: (n, 6) standard deviations of the values, as those of `Estimate`.
         residual: (n,) RMS error of the motor equation [N m].
         links: log of the links, for `identify` with a chain without the rotors' armature and friction. The log contains
             the low-pass filtered link positions q [rad] and the spring torques K (theta - q) + D (thetad - qd) [N m].
@@ -120,29 +119,26 @@ def identify_elastic_joints(
     q, qd, tau = samples.q[:, :n], samples.qd[:, :n], samples.tau[:, :n]
     motor, rate, acceleration = (x[:, n:] for x in (samples.q, samples.qd, samples.qdd))
     columns = motor - q, rate - qd, acceleration, rate, np.tanh(rate / coulomb_velocity), np.ones_like(rate)
-    rows = np.stack(columns, axis=2)
-    fits = [_fitted(rows[:, j], tau[:, j], f"{log.source}: joint {j + 1}") for j in range(n)]
+    rows, fits = np.stack([*columns, tau], axis=2), []
+    held = RowBlocks(contiguous([len(rows)]), n, rows.shape[2])
+    held.absorb(0, 0, rows)
+    blocks = held.factors
+    for j in range(n):
+        own = dataclasses.replace(blocks, r=blocks.r[:, j : j + 1], counts=blocks.counts[:, j : j + 1])
+        try:
+            found = solve(own, all_of(len(columns)), "weighted", samples.independence)
+        except UndeterminedError:
+            found = None
+        if found is None or found.scaled_condition > LARGEST_CONDITION:
+            raise IdentificationError(
+                f"{log.source}: joint {j + 1}: stiffness, rotor inertia and friction cannot be separated, because the joint "
+                "hardly moves or its spring does not deflect; log a motion with varying speed and load"
+            )
+        fits.append((found.values, found.standard_deviations, found.joint_residuals[0]))
     values, deviations, residual = (np.array(x) for x in zip(*fits, strict=True))
     spring = np.einsum("tjk,jk->tj", rows[:, :, :2], values[:, :2])
     links = Log(samples.t, q, qd, spring, f"links of {log.source}", samples.notes)
     return ElasticIdentification(values, deviations, residual, links)
-
-
-def _fitted(
-    rows: Float[np.ndarray, "N 6"], tau: Float[np.ndarray, " N"], where: str
-) -> tuple[Float[np.ndarray, "6"], Float[np.ndarray, "6"], float]:
-    """Values, standard deviations and residual of one joint."""
-    scale = np.linalg.norm(rows, axis=0)
-    if not (scale > 0).all() or np.linalg.cond(rows / scale) > LARGEST_CONDITION:
-        raise IdentificationError(
-            f"{where}: stiffness, rotor inertia and friction cannot be separated, because the joint hardly moves or its "
-            "spring does not deflect; log a motion with varying speed and load"
-        )
-    solved = lambda keep: np.linalg.lstsq(rows[keep] / scale, tau[keep], rcond=None)[0] / scale
-    everything = np.arange(len(rows))
-    values = solved(everything)
-    left_out = [solved(np.delete(everything, slice(a, b))) for a, b in equal_blocks(len(rows), ELASTIC_BLOCKS)]
-    return values, left_out_deviations(np.array(left_out)), float(np.sqrt(np.mean((tau - rows @ values) ** 2)))
 
 
 # -- identify
@@ -251,7 +247,7 @@ def _prepared(
     return runs
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class MechanismFitting(Fitting):
     """The regression of a mechanism: only measured rows are fitted, and unmeasured forces are eliminated.
 
@@ -261,7 +257,7 @@ class MechanismFitting(Fitting):
             measured.
     """
 
-    mechanisms: tuple[MechanismSamples, ...] = ()
+    mechanisms: tuple[MechanismSamples, ...]
     row_noise: Float[np.ndarray, " nv"] | None = None
 
     def as_stretches(self, friction: FrictionFit | None) -> list[Stretch]:
@@ -356,8 +352,7 @@ def _begin(
 
     whole = [full_run(run.samples, 1) for run in runs]
     motion = repeated_motion([run.samples for run in runs])
-    setup = Setup(chain, columns, Filters(), None, Terms(columns.drive_terms, extra=columns.extra, choose=()))
+    setup = setup_of(chain, Terms(columns.drive_terms, extra=columns.extra, choose=()), Filters(), None)
     begun = begin(setup, consistent, whole, fitted, report, knowledge, choose_base, motion)
-    fields = {field.name: getattr(begun, field.name) for field in dataclasses.fields(begun)}
-    found = MechanismFitting(**fields, mechanisms=tuple(runs))
+    found = MechanismFitting(**vars(begun), mechanisms=tuple(runs))
     return found.with_row_noise() if projected else found

@@ -1,8 +1,5 @@
-"""Logs of robots with floating bases, spherical joints, contact wrenches or closed loops.
-
-Log files of floating-base robots, with columns named after joints and frames.
-
-Rows of the equations of motion that are free of unmeasured forces.
+"""Logs of robots with floating bases, spherical joints, contact wrenches or closed loops: samples, files, and the rows that
+are free of unmeasured forces.
 
 With parameters pi and unmeasured forces x, the equations of motion are W pi = tau + A x. The matrix A contains the
 transposed Jacobians of the fixed frames and loop constraints, and a unit column for every unmeasured drive. The rows
@@ -21,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from scipy.spatial.transform import Rotation
 
 from ..dynamics import jacobian, jacobian_derivative
 from ..dynamics.constraints import constraint_bias, constraint_jacobian
@@ -193,8 +191,7 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
     raw = preprocess(Log(np.asarray(log.t, float), padded[0], None, padded[1], log.source), filters)
     q, qd, qdd = (_in_coordinates(chain, raw.q, raw.qd, raw.qdd)) if where.curved else (raw.q, raw.qd, raw.qdd)
     q, qd, qdd = q[:, : chain.nq], qd[:, : chain.nv], qdd[:, : chain.nv]
-    measured = np.logical_not(np.isnan(np.asarray(log.tau, float)).any(axis=0))
-    measured = np.asarray(measured)
+    measured = np.asarray(~np.isnan(np.asarray(log.tau, float)).any(axis=0))
     tau = raw.tau[:, : chain.nv].copy()
     for joint in free:
         tau[:, joint.columns], measured[joint.columns] = 0.0, True
@@ -203,9 +200,8 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
         at = free[0].columns
         qd[:, at], qdd[:, at] = _of_imu(chain, raw, imu)
     tau[:, ~measured] = 0.0
-    for k, frame in enumerate(log.wrenches):
-        wrench = raw.tau[:, chain.nv + 6 * k : chain.nv + 6 * k + 6]
-        tau = tau + np.einsum("tij,ti->tj", jacobians(chain, frame, q), wrench)
+    j = _along(_rows, chain, dict.fromkeys(log.wrenches, "pose"), (), q)
+    tau = tau + np.einsum("tij,ti->tj", j, raw.tau[:, chain.nv : chain.nv + j.shape[1]])
     samples = dataclasses.replace(raw, q=q, qd=qd, qdd=qdd, tau=tau)
     return MechanismSamples(samples, measured, dict(log.held), tuple(log.constraints))
 
@@ -224,66 +220,39 @@ def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
 
 def held_rows(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N k nv"]:
     """Jacobian J of all constraints J qd = 0 with unmeasured forces, for each sample."""
-    q = run.samples.q
-    rows = [np.zeros((len(q), 0, chain.nv))]
-    for frame, hold in run.held.items():
-        j = jacobians(chain, frame, q)
-        rows.append(j if hold == "pose" else j[:, 3:])
-    if run.constraints:
-        with jax.enable_x64(True):
-            model = as_float64(chain)
-            rows.append(by_chunks(lambda x: _constraint_jacobians(model, run.constraints, jnp.asarray(x)), q))
-    return np.concatenate(rows, axis=1)
+    return _along(_rows, chain, run.held, run.constraints, run.samples.q)
 
 
-def held_bias(chain: Chain, run: MechanismSamples, qd: Float[np.ndarray, "N nv"]) -> Float[np.ndarray, "N k"]:
-    """Bias dJ/dt qd of the constraints in `held_rows`."""
-    q = run.samples.q
-    rows = [np.zeros((len(q), 0))]
-    for frame, hold in run.held.items():
-        rate = jacobian_rates(chain, frame, q, qd)
-        rows.append(rate if hold == "pose" else rate[:, 3:])
-    if run.constraints:
-        with jax.enable_x64(True):
-            model, of = as_float64(chain), run.constraints
-            rows.append(by_chunks(lambda *x: _constraint_biases(model, of, *map(jnp.asarray, x)), q, qd))
-    return np.concatenate(rows, axis=1)
-
-
-@jax.jit
-def _constraint_jacobians(chain: Chain, constraints: tuple[Constraint, ...], q: Array) -> Array:
-    return jax.vmap(lambda x: constraint_jacobian(chain, constraints, x))(q)
-
-
-@jax.jit
-def _constraint_biases(chain: Chain, constraints: tuple[Constraint, ...], q: Array, qd: Array) -> Array:
-    return jax.vmap(lambda x, xd: constraint_bias(chain, constraints, x, xd))(q, qd)
-
-
-def jacobians(chain: Chain, frame: str, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N 6 nv"]:
-    """Body Jacobians of a frame, one per sample."""
+def _along(
+    function: Callable[..., Array],
+    chain: Chain,
+    held: Mapping[str, str],
+    constraints: tuple[Constraint, ...],
+    *states: Float[np.ndarray, "N _"],
+) -> Float[np.ndarray, "N ..."]:
+    """Values of `_rows` or `_biases` along samples, in float64."""
     with jax.enable_x64(True):
-        model = as_float64(chain)
-        return by_chunks(lambda x: _jacobians(model, jnp.asarray(x), frame), q)
+        model, frames = as_float64(chain), tuple(held.items())
+        return by_chunks(lambda *x: _each(function, frames, model, constraints, *map(jnp.asarray, x)), *states)
 
 
-def jacobian_rates(
-    chain: Chain, frame: str, q: Float[np.ndarray, "N nq"], qd: Float[np.ndarray, "N nv"]
-) -> Float[np.ndarray, "N 6"]:
-    """Products dJ/dt qd for the body Jacobian J of a frame, one per sample."""
-    with jax.enable_x64(True):
-        model = as_float64(chain)
-        return by_chunks(lambda x, xd: _jacobian_rates(model, jnp.asarray(x), jnp.asarray(xd), frame), q, qd)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _each(function, held, chain, constraints, *states):
+    return jax.vmap(lambda *x: function(held, chain, constraints, *x))(*states)
 
 
-@functools.partial(jax.jit, static_argnames="frame")
-def _jacobian_rates(chain: Chain, q: Array, qd: Array, frame: str) -> Array:
-    return jax.vmap(lambda x, xd: jacobian_derivative(chain, x, xd, frame) @ xd)(q, qd)
+def _rows(held, chain, constraints, q):
+    """Body Jacobians of held frames, the last three rows of each point, and the Jacobian of the loop constraints."""
+    rows = [jacobian(chain, q, frame)[0 if hold == "pose" else 3 :] for frame, hold in held]
+    rows += [constraint_jacobian(chain, constraints, q)] if constraints else []
+    return jnp.concatenate([jnp.zeros((0, chain.nv)), *rows])
 
 
-@functools.partial(jax.jit, static_argnames="frame")
-def _jacobians(chain: Chain, q: Array, frame: str) -> Array:
-    return jax.vmap(lambda x: jacobian(chain, x, frame))(q)
+def _biases(held, chain, constraints, q, qd):
+    """Bias dJ/dt qd of the constraints in `_rows`."""
+    rows = [(jacobian_derivative(chain, q, qd, frame) @ qd)[0 if hold == "pose" else 3 :] for frame, hold in held]
+    rows += [constraint_bias(chain, constraints, q, qd)] if constraints else []
+    return jnp.concatenate([jnp.zeros(0), *rows])
 
 
 def _continuous(x: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
@@ -305,11 +274,9 @@ def _in_coordinates(chain: Chain, r, rd, rdd):
         at = joint.column
         v[:, at : at + 3], a[:, at : at + 3] = w, wd
         if isinstance(joint, Free):
-            point = joint.point
-            rotation = _rotations(n)
-            linear = np.einsum("tji,tj->ti", rotation, rd[:, point])
-            v[:, at + 3 : at + 6] = linear
-            a[:, at + 3 : at + 6] = np.einsum("tji,tj->ti", rotation, rdd[:, point]) - np.cross(w, linear)
+            back, there = Rotation.from_quat(n[:, [1, 2, 3, 0]]).inv(), slice(at + 3, at + 6)
+            v[:, there] = back.apply(rd[:, joint.point])
+            a[:, there] = back.apply(rdd[:, joint.point]) - np.cross(w, v[:, there])
     return q, v, a
 
 
@@ -326,13 +293,6 @@ def _normalised(r, rd, rdd):
 def _conjugate_product(n: Float[np.ndarray, "N 4"], x: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 3"]:
     """Vector part of the quaternion product n* x."""
     return n[:, :1] * x[:, 1:] - x[:, :1] * n[:, 1:] - np.cross(n[:, 1:], x[:, 1:])
-
-
-def _rotations(n: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 3 3"]:
-    w, u = n[:, 0], n[:, 1:]
-    cross = np.zeros((len(n), 3, 3))
-    cross[:, [2, 0, 1], [1, 2, 0]], cross[:, [1, 2, 0], [2, 0, 1]] = u, -u
-    return np.eye(3) + 2 * w[:, None, None] * cross + 2 * cross @ cross
 
 
 def _of_imu(chain: Chain, raw: Samples, imu: Float[np.ndarray, "N 6"]):
@@ -407,34 +367,42 @@ def read_mechanism_log(
     joints = [coordinate_names(chain)[k] for k in layout(chain).columns]
     clock = next((name for name in table.names if name.lower() in ALIASES["t"]), "t")
     found = columns_by_joint(path, table.names, joints)
-    positions = [found.get(("q", name), f"q_{name}") for name in joints]
-    imu, pose = set(IMU) <= there, set(POSE) <= there
-    missing = [name for name in (clock, *positions) if name not in there]
-    if not imu and not pose:
-        some = next((kind for kind in (IMU, POSE) if there & set(kind)), POSE)
-        missing += [name for name in some if name not in there]
-    wrenches = _wrenches(chain, there)
-    missing += [name for names in wrenches.values() for name in names if name not in there]
-    if missing:
+    wanted = {
+        f"q_{name}": found.get(("q", name), f"q_{name}") for name in joints
+    }  # names in the table, by standard name
+    wanted |= {f"tau_{name}": found["tau", name] for name in joints if ("tau", name) in found}
+    whole = [kind for kind in (IMU, POSE) if set(kind) <= there] or [kind for kind in (IMU, POSE) if there & set(kind)]
+    base, frames, kinds = (
+        [*whole, POSE][0],
+        dict.fromkeys((*chain.topology.frame_names, *chain.link_names)),
+        MOMENT + FORCE,
+    )
+    frames = [frame for frame in frames if there & {f"{frame}_{x}" for x in kinds}]
+    has_moment = lambda frame: bool(there & {f"{frame}_{x}" for x in MOMENT})
+    forces = [f"{frame}_{x}" for frame in frames for x in (kinds if has_moment(frame) else FORCE)]
+    wanted |= {name: name for name in (*base, *forces)}
+    if missing := [name for name in (clock, *wanted.values()) if name not in there]:
         raise LogError(f"{path}: missing columns: {_few(missing)}; the columns are {_few(table.names)}")
-    torques = [found["tau", name] for name in joints if ("tau", name) in found]
-    base = IMU if imu else POSE
-    loads = [name for names in wrenches.values() for name in names]
-    columns = [*positions, *base, *torques, *loads]
-    t, values = _numbers(path, table, clock, columns, len(positions), rows)
-    data = dict(zip(columns, values.T, strict=True))
-    side = lambda names: np.column_stack([data[name] for name in names])
-    q, tau = np.full((len(t), chain.nq), np.nan), np.full((len(t), chain.nv), np.nan)
-    q[:, layout(chain).entries] = side(positions)
-    if not imu:
-        q[:, :7] = side(POSE)
-    for column, name in zip(layout(chain).columns, joints, strict=True):
-        if ("tau", name) in found:
-            tau[:, column] = data[found["tau", name]]
-    measured = {frame: np.hstack([np.zeros((len(t), 6 - len(n))), side(n)]) for frame, n in wrenches.items()}
-    log = MechanismLog(t, q, tau, measured, held or {}, side(IMU) if imu else None, source=path.name)
+    t, values = _numbers(path, table, clock, [*wanted.values()], len(joints), rows)
+    blank = lambda width, value=np.nan: np.full((len(t), width), value)
+    wrenches, imu = {frame: blank(6, 0.0) for frame in frames}, blank(6) if base is IMU else None
+    log = MechanismLog(t, blank(chain.nq), blank(chain.nv), wrenches, held or {}, imu, source=path.name)
+    columns = _columns(chain, log)
+    for name, x in zip(wanted, values.T, strict=True):
+        columns[name][:] = x
     check_mechanism_log(chain, log)
     return log
+
+
+def _columns(chain: Chain, log: MechanismLog) -> dict[str, Float[np.ndarray, " N"]]:
+    """Views of all columns of a log of a robot with one floating base, by their names in a table."""
+    where, names = layout(chain), coordinate_names(chain)
+    columns = {name: log.q[:, k] for k, name in enumerate(POSE)}
+    columns |= {f"q_{names[v]}": log.q[:, e] for v, e in zip(where.columns, where.entries, strict=True)}
+    columns |= {f"tau_{names[v]}": log.tau[:, v] for v in where.columns}
+    for frame, wrench in log.wrenches.items():
+        columns |= {f"{frame}_{x}": wrench[:, k] for k, x in enumerate(MOMENT + FORCE)}
+    return columns | ({} if log.imu is None else {name: log.imu[:, k] for k, name in enumerate(IMU)})
 
 
 def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: MechanismLog) -> None:
@@ -453,28 +421,11 @@ def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: Mechani
         OutputError: the file cannot be written; an existing file remains unchanged.
     """
     check_mechanism_log(chain, log)
-    where, names = layout(chain), coordinate_names(chain)
-    columns = {"t": log.t} | {f"base_{x[5:]}": log.q[:, k] for k, x in enumerate(POSE)}
-    columns |= {f"q_{names[v]}": log.q[:, e] for v, e in zip(where.columns, where.entries, strict=True)}
-    columns |= {f"tau_{names[v]}": log.tau[:, v] for v in where.columns}
-    for frame, wrench in log.wrenches.items():
-        columns |= {f"{frame}_{x}": wrench[:, k] for k, x in enumerate((*MOMENT, *FORCE))}
-    if log.imu is not None:
-        columns |= dict(zip(IMU, np.asarray(log.imu).T, strict=True))
+    columns = {"t": log.t} | _columns(chain, log)
     columns = {name: x for name, x in columns.items() if not np.isnan(x).all()}
     text = io.StringIO()
     np.savetxt(text, np.column_stack([*columns.values()]) + 0.0, "%.10g", ",", header=",".join(columns), comments="")
     write_whole(path, text.getvalue(), OutputError)
-
-
-def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
-    """Column names of each frame's wrench: forces, preceded by moments if the file contains any moment."""
-    found = {}
-    for frame in dict.fromkeys((*chain.topology.frame_names, *chain.link_names)):
-        moment, force = (tuple(f"{frame}_{x}" for x in kind) for kind in (MOMENT, FORCE))
-        if there & {*moment, *force}:
-            found[frame] = (*moment, *force) if there & set(moment) else force
-    return found
 
 
 def _numbers(
@@ -615,4 +566,5 @@ def _held_motion(chain: Chain, run: MechanismSamples, rng: np.random.Generator):
     inverse = np.linalg.pinv(j)
     free = np.eye(chain.nv) - inverse @ j
     v = np.einsum("tij,tj->ti", free, v)
-    return v, np.einsum("tij,tj->ti", free, a) - np.einsum("tij,tj->ti", inverse, held_bias(chain, run, v))
+    bias = _along(_biases, chain, run.held, run.constraints, run.samples.q, v)
+    return v, np.einsum("tij,tj->ti", free, a) - np.einsum("tij,tj->ti", inverse, bias)

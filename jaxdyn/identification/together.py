@@ -1,13 +1,13 @@
 """`identify_together`: identification of several robots of one type, with shared links and individual drives."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..errors import IdentificationError, LogError
+from ..errors import IdentificationError
 from ..io.logs import Log, check_log, named_apart
 from ..model.chain import Chain
 from .base import chosen_parameters, random_factors, rank_tolerance
@@ -15,19 +15,11 @@ from .columns import DRIVE_NAMES, Columns, DriveTerm, ExtraColumns
 from .consistency import Consistency
 from .consistent import POSITIVE_TERMS
 from .factors import BlockFactors, check_identifiable, triangle_of
-from .fit import (
-    HOLDOUT,
-    POSSIBLE,
-    Fitting,
-    Progress,
-    Solution,
-    begin,
-    held_out_of,
-)
+from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
+from .friction_fit import FrictionFit
 from .friction_terms import FRICTION
-from .least_squares import Estimate
 from .preprocessing import Filters
-from .result import Identification
+from .result import Evaluation, Identification
 from .selection import setup_of
 from .stretches import Stretch, motion_of, prepared
 from .terms import Terms
@@ -89,58 +81,29 @@ def identify_together(
     _check(terms, own, robots, others)
     report = progress or (lambda stage, done, total: None)
     setup = setup_of(chain, terms, filters or Filters(), None)
-    every = named_apart([*fitted, *unseen])
-    runs = prepared(every, setup.filters, False, lambda done: report("preparing logs", done, len(every)))
+    every, sources = (
+        named_apart([*fitted, *unseen]),
+        [f"{robot}, run {k}" for k, robot in enumerate([*robots, *others])],
+    )
+    marked = [dataclasses.replace(log, source=source) for log, source in zip(every, sources, strict=True)]
+    runs = prepared(marked, setup.filters, False, lambda done: report("preparing logs", done, len(every)))
     with jax.enable_x64(True):
-        motion = motion_of(every, setup.filters)
-        single = begin(setup, consistent, runs, len(fitted), report, motion=motion)
-        whole = _Together.of(single, own, robots)
-        parts, held = single.stretches(1.0, None)[0], []
-        without: dict[str, Solution] = {}
-        if share is not None:
-            early, late, named = _early(single, whole, parts, share)
-            without = {robot: whole.of_robot(robot, early[1]) for robot in logs}
-            for k, (log, part, robot) in enumerate(zip(every, late, robots, strict=False)):
-                if part is not None:
-                    title = f"held out: {named}{log.source}"
-                    held.append((robot, single.evaluated(title, part, without[robot], (k, early[0]))))
-        blocks = single.accumulated(parts[: len(fitted)])
-        solution = whole.solved(blocks)
-        found = {robot: whole.of_robot(robot, solution) for robot in logs}
-        seen = []
-        for k, (log, part, robot) in enumerate(zip(every, parts, [*robots, *others], strict=True)):
-            title = f"{'fitted' if k < len(fitted) else 'validation'}: {log.source}"
-            apart = (k, parts[: len(fitted)]) if k >= len(fitted) else None
-            seen.append((robot, single.evaluated(title, part, found[robot], apart)))
-        own_seen = lambda some, robot: tuple(evaluation for of, evaluation in some if of == robot)
-        results = {}
-        for robot in logs:
-            of_robot = dataclasses.replace(found[robot], blocks=_of_runs(blocks, np.array(robots) == robot))
-            results[robot] = single.identification(
-                of_robot,
-                own_seen(seen[: len(fitted)], robot),
-                own_seen([*held, *seen[len(fitted) :]], robot),
-                without=without.get(robot),
+        single = begin(setup, consistent, runs, len(fitted), report, motion=motion_of(every, setup.filters))
+        whole = TogetherFitting.of(single, own, dict(zip(sources, [*robots, *others], strict=True)))
+        held, partial, solution = whole.identified(share, [log.source for log in fitted])
+        kinds = ["fitted"] * len(fitted) + ["validation"] * len(unseen)
+        seen = whole.seen([f"{kind}: {log.source}" for kind, log in zip(kinds, every, strict=True)], solution)
+        own_of = lambda some, robot: [x for x in some if whole.robots[x.samples.source] == robot]
+        return {
+            robot: single.identification(
+                whole.of_robot(robot, solution),
+                own_of(seen[: len(fitted)], robot),
+                own_of([*held, *seen[len(fitted) :]], robot),
+                without=None if partial is None else whole.of_robot(robot, partial),
                 notes=(note for run in single.runs for note in run.decimated.notes),
             )
-        return results
-
-
-def _early(
-    single: Fitting, whole: "_Together", parts: Sequence[Stretch], share: float
-) -> tuple[tuple[list[Stretch | None], Solution], list[Stretch | None], str]:
-    """The stretches that are not held out and their solution, those that are, and what they are; as in `Fitting.identified`."""
-    for motion in [m for m in (single.fitted_motion,) if m is not None] + [None]:
-        try:
-            cut = single.divided(parts, share, motion)
-            early = [a for a, _ in cut]
-            solution = whole.solved(single.accumulated(early, 1 - share, motion, share))
-        except (IdentificationError, LogError):
-            if motion is None:
-                raise
-            continue
-        return (early, solution), [b for _, b in cut], held_out_of(share, motion)
-    raise AssertionError("unreachable")
+            for robot in logs
+        }
 
 
 def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
@@ -177,27 +140,26 @@ def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequ
         raise IdentificationError(f"robot {unknown[0]!r} has validation runs, but no runs to fit")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Together:
-    """One regression for several robots.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class TogetherFitting(Fitting):
+    """One regression for several robots; its last columns are the individual terms, one set per robot.
 
     Attributes:
         single: the regression for one robot.
-        fitting: the regression for all robots; its last columns are the individual terms, one set per robot.
-        columns: indices of each robot's columns in `fitting`.
-        robots: name of the robot of each fitted run.
+        places: indices of each robot's columns.
+        robots: name of the robot of each run, by the source of its samples.
     """
 
     single: Fitting
-    fitting: Fitting
-    columns: dict[str, Int[np.ndarray, " p"]]
-    robots: tuple[str, ...]
+    places: Mapping[str, Int[np.ndarray, " _"]]
+    robots: Mapping[str, str]
 
     @classmethod
-    def of(cls, single: Fitting, own: tuple[DriveTerm, ...], robots: Sequence[str]) -> "_Together":
-        chain, given = single.model, single.setup.columns
+    def of(cls, single: Fitting, own: tuple[DriveTerm, ...], robots: Mapping[str, str]) -> "TogetherFitting":
+        """The regression for all robots, from that for one, with the fields of the same names."""
+        chain, given = single.model, single.columns
         shared: tuple[DriveTerm, ...] = tuple(term for term in given.drive_terms if term not in own)
-        extra, names = list(given.extra), tuple(dict.fromkeys(robots))
+        extra, names = list(given.extra), tuple(dict.fromkeys(robots.values()))
         for robot in names:
             for term in own:
                 of_joints = tuple(f"{DRIVE_NAMES[term]}{j + 1} {robot}" for j in range(chain.n))
@@ -206,55 +168,67 @@ class _Together:
         columns = Columns(shared, tuple(extra))
         where = {name: k for k, name in enumerate(columns.names(chain.n))}
         places = {r: np.array([where.get(f"{x} {r}", where.get(x, -1)) for x in given.names(chain.n)]) for r in names}
-        width = len(where)
-        rows = random_factors(single.chain, given).r
-        stack = np.concatenate([_placed(rows, at, width) for at in places.values()]).reshape(-1, width + 1)
+        rows, prior = random_factors(single.chain, given).r, np.zeros(len(where))
+        stack = np.concatenate([_placed(rows, at, len(where)) for at in places.values()]).reshape(-1, len(where) + 1)
         base = chosen_parameters(single.chain, columns, triangle_of(stack)[:, :-1], rank_tolerance(single.chain))
-        prior = np.zeros(width)
         for at in places.values():
             prior[at] = single.prior
-        setup = dataclasses.replace(single.setup, columns=columns)
-        return cls(single, dataclasses.replace(single, setup=setup, base=base, prior=prior), places, tuple(robots))
+        changed = {"setup": dataclasses.replace(single.setup, columns=columns), "base": base, "prior": prior}
+        return cls(**vars(single) | changed, single=single, places=places, robots=robots)
 
-    def solved(self, blocks: BlockFactors) -> Solution:
-        """Estimate the parameters of all robots from the blocks of all runs."""
-        width = len(self.fitting.prior)
-        r = np.stack(
-            [_placed(x, self.columns[self.robots[k]], width) for x, k in zip(blocks.r, blocks.runs, strict=True)]
-        )
+    def as_stretches(self, friction: FrictionFit | None) -> list[Stretch]:
+        """All runs as stretches of one robot."""
+        return self.single.as_stretches(friction)
+
+    def factors(
+        self,
+        parts: Sequence[tuple[int, Stretch]],
+        advance: Callable[[int], None],
+        count: int,
+        groups: Sequence[Int[np.ndarray, " _"]] | None,
+    ) -> BlockFactors:
+        """As in `Fitting`, with each robot's columns at their places, and blocks of all runs in each half."""
+        blocks, runs = self.single.factors(parts, advance, count, groups), dict(parts)
+        places = [self.places[self.robots[runs[k].samples.source]] for k in blocks.runs]
+        r = np.stack([_placed(x, at, len(self.prior)) for x, at in zip(blocks.r, places, strict=True)])
+        return dataclasses.replace(blocks, r=r, rows=None)
+
+    def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
+        """As in `Fitting`, with the blocks in an order in which each half contains half of every run."""
         size = [(blocks.runs == k).sum() for k in blocks.runs]
         order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
-        early_first = np.argsort(np.array(order) / size, kind="stable")  # so that each half contains half of every run
-        return self.fitting.solved(dataclasses.replace(blocks, r=r).of(early_first), None)
+        return super().solved(blocks.of(np.argsort(np.array(order) / size, kind="stable")), friction)
+
+    def evaluated(
+        self,
+        title: str,
+        part: Stretch,
+        solution: Solution,
+        apart: tuple[int, Sequence[Stretch | None]] | None = None,
+    ) -> Evaluation:
+        """As in `Fitting`, with the solution of the stretch's robot."""
+        return self.single.evaluated(title, part, self.of_robot(self.robots[part.samples.source], solution), apart)
 
     def of_robot(self, robot: str, solution: Solution) -> Solution:
         """Extract one robot's part of a solution, as a solution for a single robot."""
-        at, base = self.columns[robot], self.single.base
-        change = base.matrix @ np.linalg.pinv(self.fitting.base.matrix)[at]
-        values = lambda x: change @ x
-        covariance = lambda c: None if c is None else change @ c @ change.T
-
-        def of(estimate: Estimate) -> Estimate:
-            return dataclasses.replace(
-                estimate,
-                values=values(estimate.values),
-                covariance=covariance(estimate.covariance),
-                independent=covariance(estimate.independent),
-            )
-
-        possible = solution.consistent
-        if possible is not None:
-            possible = dataclasses.replace(
-                possible,
-                parameters=possible.parameters[at],
-                bounds=possible.bounds[at],
-                pull=values(possible.pull),
-                values=values(possible.values),
-                covariance=covariance(possible.covariance),
-            )
+        at = self.places[robot]
+        change = self.single.base.matrix @ np.linalg.pinv(self.base.matrix)[at]
+        moved = lambda c: None if c is None else change @ c @ change.T
+        mapped = lambda x, **rest: dataclasses.replace(
+            x, values=change @ x.values, covariance=moved(x.covariance), **rest
+        )
+        sources = [run.decimated.source for run in self.runs[: self.fitted]]
+        blocks = solution.blocks.of(np.array([self.robots[sources[k]] == robot for k in solution.blocks.runs]))
+        possible = solution.consistent and mapped(
+            solution.consistent,
+            parameters=solution.consistent.parameters[at],
+            bounds=solution.consistent.bounds[at],
+            pull=change @ solution.consistent.pull,
+        )
         return dataclasses.replace(
             solution,
-            estimate=of(solution.estimate),
+            blocks=dataclasses.replace(blocks, r=blocks.r[:, :, : len(at) + 1][..., [*at, -1]]),
+            estimate=mapped(solution.estimate, independent=moved(solution.estimate.independent)),
             consistent=possible,
             parameters=solution.parameters[at],
             nearest=solution.nearest[at],
@@ -270,7 +244,3 @@ def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int
     out = np.zeros((len(r), width + 1, width + 1))
     out[:, : r.shape[1], [*at, width]] = r
     return out
-
-
-def _of_runs(blocks: BlockFactors, chosen: np.ndarray) -> BlockFactors:
-    return blocks.of(chosen[blocks.runs])

@@ -21,7 +21,7 @@ from .columns import Columns
 from .factors import as_float64
 from .filters import bandwidth, low_pass
 from .friction_model import chain_friction_model
-from .loaded_runs import carrier, transform_matrix
+from .payload import carrier, transform_matrix
 from .prediction import Fit, by_chunks, chunk_rows, fit_quality
 from .preprocessing import Filters, Samples, preprocess
 from .simulated_logs import NoiseLevel
