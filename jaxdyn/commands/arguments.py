@@ -8,7 +8,8 @@ from typing import Any
 
 # exit codes
 OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
-DRIVES = ("armature", "viscous", "coulomb", "offset")  # the names in `columns.DRIVE_TERMS`, which imports JAX
+DRIVES = ("armature", "viscous", "coulomb", "offset")  # as `columns.DRIVE_TERMS`, which imports JAX
+PARTS = ("filter", "friction", "springs", "delays")  # as `terms.PARTS`
 LOGS_EPILOG = (
     "A LOG is a file, a ROS 2 bag folder, or PART1+PART2: several files of the same run, joined by time stamp."
 )

@@ -9,7 +9,17 @@ from . import arguments
 from .arguments import WrongUsage, add_repeated
 from .inputs import check_logs, filters_of, load_possible, provenance_of, read_logs, use_float64, with_coulomb_velocity
 from .progress import Progress
-from .settings import KEYS, NAME, add_settings, check_applicable, check_settings, settings_of, write_settings
+from .settings import (
+    KEYS,
+    NAME,
+    NOT_FLOATING,
+    OF_COMMANDS,
+    add_settings,
+    check_applicable,
+    check_settings,
+    settings_of,
+    write_settings,
+)
 
 if TYPE_CHECKING:
     from ..identification import Identification, Knowledge
@@ -144,7 +154,7 @@ def _read(settings: argparse.Namespace) -> Inputs:
     if settings.held and not floating:
         raise WrongUsage("held needs a floating base, which neither the model nor the columns of the first log show")
     if floating:
-        check_applicable(settings, "floating")
+        check_applicable(settings, NOT_FLOATING, "a robot with a floating base")
         ranges = dict(enumerate(map(arguments.rows, settings.rows)))
         read = [read_mechanism_log(path, chain, settings.held, rows=ranges.get(k)) for k, path in enumerate(paths)]
     else:
@@ -154,7 +164,7 @@ def _read(settings: argparse.Namespace) -> Inputs:
     logs, validation = read[: len(settings.log)], read[len(settings.log) :]
     commands = all(isinstance(log, Log) and log.command is not None and not log.has_torques for log in logs)
     if commands:
-        check_applicable(settings, "commands")
+        check_applicable(settings, KEYS.keys() - OF_COMMANDS, "logs of commands without torques")
     return Inputs(None, chain, logs, validation, floating, put, commands)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .._version import __version__
 from ..errors import JaxdynError
-from .arguments import DRIVES, WrongUsage, is_rows
+from .arguments import DRIVES, PARTS, WrongUsage, is_rows
 from .inputs import files_of
 
 NAME = "settings.toml"
@@ -20,21 +20,19 @@ PATHS = {"model", "log", "validate", "columns"}
 
 
 class Key(NamedTuple):
-    """A setting: what its value must be (of `KINDS`), what it is for, its default, and to what else it applies.
-
-    All keys apply to robots with a fixed base and logged torques; those of `floating` also to robots with a floating base,
-    and those of `commands` also to logs of commands without torques.
-    """
+    """A setting: what its value must be (of `KINDS`), what it is for, and its default."""
 
     kind: str
     about: str
     default: Any = None
-    floating: bool = True
-    commands: bool = False
 
 
 def _finite(x: Any) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def _integer(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def _list_of(element: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -45,94 +43,76 @@ def _text(x: Any) -> bool:
     return isinstance(x, str)
 
 
+TEXT, TEXTS, FLAG = "a text", "a list of texts", "true or false"
+INTEGER, POSITIVE, NOT_NEGATIVE = "an integer", "a positive number", "a number that is not negative"
+SHARE, NUMBERS, ONE_OR_MORE = "a number between 0 and 1", "a list of numbers", "a number or a list of numbers"
+THREE, BOUNDS = "a list of three numbers", "a list of two numbers, the smaller one first, or []"
+PAIRS, RANGES = "a list of pairs of joint numbers", "a list of ranges, such as ['500:37500', ':']"
+TABLE, HOLDS = "a table of numbers", "a table with the values 'pose' and 'point'"
+ON_BAD_ROWS, TERMS = "'raise' or 'drop'", "one [[term]] table per term"
 KINDS: dict[str, Callable[[Any], bool]] = {
-    "a text": _text,
-    "a list of texts": _list_of(_text),
-    "true or false": lambda x: isinstance(x, bool),
-    "an integer": lambda x: isinstance(x, int) and not isinstance(x, bool),
-    "a positive number": lambda x: _finite(x) and x > 0,
-    "a number that is not negative": lambda x: _finite(x) and x >= 0,
-    "a number between 0 and 1": lambda x: _finite(x) and 0 < x < 1,
-    "a number or a list of numbers": lambda x: _finite(x) or _list_of(_finite)(x),
-    "a list of numbers": _list_of(_finite),
-    "a list of three numbers": lambda x: _list_of(_finite)(x) and len(x) == 3,
-    "a list of two numbers, the smaller one first, or []": lambda x: (
-        _list_of(_finite)(x) and (x == [] or (len(x) == 2 and 0 <= x[0] < x[1]))
-    ),
-    "a list of pairs of joint numbers": _list_of(
-        lambda x: _list_of(lambda k: isinstance(k, int) and not isinstance(k, bool))(x) and len(x) == 2
-    ),
-    "a list of ranges, such as ['500:37500', ':']": lambda x: _list_of(_text)(x) and all(map(is_rows, x)),
-    "a table of numbers": lambda x: isinstance(x, Mapping) and all(map(_finite, x.values())),
-    "a table with the values 'pose' and 'point'": lambda x: (
-        isinstance(x, Mapping) and all(y in ("pose", "point") for y in x.values())
-    ),
-    "'raise' or 'drop'": lambda x: x in ("raise", "drop"),
-    "one [[term]] table per term": _list_of(lambda x: isinstance(x, Mapping)),
+    TEXT: _text,
+    TEXTS: _list_of(_text),
+    FLAG: lambda x: isinstance(x, bool),
+    INTEGER: _integer,
+    POSITIVE: lambda x: _finite(x) and x > 0,
+    NOT_NEGATIVE: lambda x: _finite(x) and x >= 0,
+    SHARE: lambda x: _finite(x) and 0 < x < 1,
+    ONE_OR_MORE: lambda x: _finite(x) or _list_of(_finite)(x),
+    NUMBERS: _list_of(_finite),
+    THREE: lambda x: _list_of(_finite)(x) and len(x) == 3,
+    BOUNDS: lambda x: _list_of(_finite)(x) and (x == [] or (len(x) == 2 and 0 <= x[0] < x[1])),
+    PAIRS: _list_of(lambda x: _list_of(_integer)(x) and len(x) == 2),
+    RANGES: lambda x: _list_of(_text)(x) and all(map(is_rows, x)),
+    TABLE: lambda x: isinstance(x, Mapping) and all(map(_finite, x.values())),
+    HOLDS: lambda x: isinstance(x, Mapping) and all(y in ("pose", "point") for y in x.values()),
+    ON_BAD_ROWS: lambda x: x in ("raise", "drop"),
+    TERMS: _list_of(lambda x: isinstance(x, Mapping)),
 }
 
 KEYS: dict[str, Key] = {
-    "model": Key("a text", "the robot (URDF or MJCF)", commands=True),
-    "log": Key("a list of texts", "logs to fit", [], commands=True),
-    "validate": Key("a list of texts", "logs for validation", [], commands=True),
-    "lock": Key("a table of numbers", "joints that are fixed at a value [rad or m]", {}, commands=True),
-    "tip": Key("a text", "link at which the serial chain ends; default: the whole tree", floating=False, commands=True),
-    "gravity": Key("a list of three numbers", "gravity in world axes [m/s^2]; default: the model's", commands=True),
-    "ignore_inertials": Key("true or false", "use only the kinematics of the model", False),
-    "floating_base": Key(
-        "true or false", "the base moves; default: if the model or the first log says so", commands=True
-    ),
-    "held": Key("a table with the values 'pose' and 'point'", "frames that unmeasured forces hold in place", {}),
-    "rows": Key(
-        "a list of ranges, such as ['500:37500', ':']", "rows to read, in the order of the logs", [], commands=True
-    ),
-    "columns": Key(
-        "a list of texts", "column maps: one, or one per log ('-': none)", [], floating=False, commands=True
-    ),
-    "topic": Key("a text", "topic of the joint states in bags; default: detected", floating=False, commands=True),
-    "gains": Key("a list of numbers", "torque per motor current of each joint [N m/A]", floating=False),
-    "on_bad_rows": Key("'raise' or 'drop'", "what to do with implausible rows", "raise", floating=False, commands=True),
-    "units_checked": Key(
-        "true or false", "positions are radians even if they look like degrees", False, floating=False, commands=True
-    ),
-    "terms": Key("a list of texts", "drive terms to identify", list(DRIVES), floating=False),
-    "choose": Key(
-        "a list of texts",
-        "what is selected by cross-validation; []: only the drive terms",
-        ["filter", "friction", "springs", "delays"],
-        floating=False,
-    ),
-    "coupled": Key("a list of pairs of joint numbers", "drives coupled as in a wrist", [], floating=False),
-    "coulomb_velocity": Key(
-        "a positive number", "width of the sign function of Coulomb friction [rad/s]", floating=False, commands=True
-    ),
-    "cutoff": Key("a positive number", "low-pass cutoff of positions and torques [Hz]; default: chosen"),
-    "torque_cutoff": Key("a positive number", "low-pass cutoff of torques [Hz]; default: that of positions"),
-    "stride": Key("an integer", "every how many filtered samples one is used; default: chosen"),
-    "delay": Key(
-        "a number or a list of numbers", "delay of the torques, for each joint [s]; default: estimated", floating=False
-    ),
-    "dead_zone": Key(
-        "a number that is not negative", "speed below which samples are not fitted [rad/s]", 0.0, floating=False
-    ),
-    "holdout": Key(
-        "a number between 0 and 1", "share of the logs held out without validation logs", 0.3, commands=True
-    ),
-    "links": Key("a list of texts", "links to identify; default: all"),
-    "joints": Key("a list of texts", "joints whose drives are identified; default: all"),
-    "known": Key("a number that is not negative", "relative deviation of what links and joints exclude", 0.0),
-    "mirrored": Key("a positive number", "relative deviation of left limbs from the image of right limbs"),
-    "consistent": Key("true or false", "every link must be physically possible", True),
-    "mass": Key("a positive number", "total mass of all moving links [kg]"),
-    "densities": Key(
-        "a list of two numbers, the smaller one first, or []", "bounds on densities [kg/m^3]", [100.0, 20_000.0]
-    ),
-    "prior_weight": Key("a positive number", "weight of the model's inertias relative to the logs", 1.0),
-    "limit": Key("a list of texts", "acceptable errors, such as 'rms=0.5' and 'moving=10,5,5'", []),
-    "term": Key("one [[term]] table per term", "further terms of single joints", [], floating=False),
+    "model": Key(TEXT, "the robot (URDF or MJCF)"),
+    "log": Key(TEXTS, "logs to fit", []),
+    "validate": Key(TEXTS, "logs for validation", []),
+    "lock": Key(TABLE, "joints that are fixed at a value [rad or m]", {}),
+    "tip": Key(TEXT, "link at which the serial chain ends; default: the whole tree"),
+    "gravity": Key(THREE, "gravity in world axes [m/s^2]; default: the model's"),
+    "ignore_inertials": Key(FLAG, "use only the kinematics of the model", False),
+    "floating_base": Key(FLAG, "the base moves; default: if the model or the first log says so"),
+    "held": Key(HOLDS, "frames that unmeasured forces hold in place", {}),
+    "rows": Key(RANGES, "rows to read, in the order of the logs", []),
+    "columns": Key(TEXTS, "column maps: one, or one per log ('-': none)", []),
+    "topic": Key(TEXT, "topic of the joint states in bags; default: detected"),
+    "gains": Key(NUMBERS, "torque per motor current of each joint [N m/A]"),
+    "on_bad_rows": Key(ON_BAD_ROWS, "what to do with implausible rows", "raise"),
+    "units_checked": Key(FLAG, "positions are radians even if they look like degrees", False),
+    "terms": Key(TEXTS, "drive terms to identify", list(DRIVES)),
+    "choose": Key(TEXTS, "what is selected by cross-validation; []: only the drive terms", list(PARTS)),
+    "coupled": Key(PAIRS, "drives coupled as in a wrist", []),
+    "coulomb_velocity": Key(POSITIVE, "width of the sign function of Coulomb friction [rad/s]"),
+    "cutoff": Key(POSITIVE, "low-pass cutoff of positions and torques [Hz]; default: chosen"),
+    "torque_cutoff": Key(POSITIVE, "low-pass cutoff of torques [Hz]; default: that of positions"),
+    "stride": Key(INTEGER, "every how many filtered samples one is used; default: chosen"),
+    "delay": Key(ONE_OR_MORE, "delay of the torques, for each joint [s]; default: estimated"),
+    "dead_zone": Key(NOT_NEGATIVE, "speed below which samples are not fitted [rad/s]", 0.0),
+    "holdout": Key(SHARE, "share of the logs held out without validation logs", 0.3),
+    "links": Key(TEXTS, "links to identify; default: all"),
+    "joints": Key(TEXTS, "joints whose drives are identified; default: all"),
+    "known": Key(NOT_NEGATIVE, "relative deviation of what links and joints exclude", 0.0),
+    "mirrored": Key(POSITIVE, "relative deviation of left limbs from the image of right limbs"),
+    "consistent": Key(FLAG, "every link must be physically possible", True),
+    "mass": Key(POSITIVE, "total mass of all moving links [kg]"),
+    "densities": Key(BOUNDS, "bounds on densities [kg/m^3]", [100.0, 20_000.0]),
+    "prior_weight": Key(POSITIVE, "weight of the model's inertias relative to the logs", 1.0),
+    "limit": Key(TEXTS, "acceptable errors, such as 'rms=0.5' and 'moving=10,5,5'", []),
+    "term": Key(TERMS, "further terms of single joints", []),
 }
 READING = ("lock", "tip", "gravity", "rows", "columns", "topic", "gains", "on_bad_rows", "units_checked")
 FILTERING = ("cutoff", "torque_cutoff", "stride")
+# keys that do not apply to a robot with a floating base, and those that apply to logs of commands without torques
+NOT_FLOATING = {"tip", "columns", "topic", "gains", "on_bad_rows", "units_checked", "terms", "choose", "coupled"}
+NOT_FLOATING |= {"coulomb_velocity", "delay", "dead_zone", "term"}
+OF_COMMANDS = {"model", "log", "validate", "floating_base", "coulomb_velocity", "holdout", *READING} - {"gains"}
 
 
 def add_settings(command: argparse.ArgumentParser, option: Callable[..., Any], names: Iterable[str]) -> None:
@@ -203,16 +183,15 @@ def check_settings(settings: argparse.Namespace) -> None:
         raise WrongUsage("--mass applies only to a consistent estimate: omit it, or the key consistent = false")
 
 
-def check_applicable(settings: argparse.Namespace, kind: str) -> None:
-    """Raise an error if settings do not apply to a robot with a floating base, or to logs of commands without torques."""
-    if found := _given(settings, [name for name, key in KEYS.items() if not getattr(key, kind)]):
-        what = {"floating": "a robot with a floating base", "commands": "logs of commands without torques"}[kind]
+def check_applicable(settings: argparse.Namespace, names: Iterable[str], what: str) -> None:
+    """Raise an error if settings are given that do not apply to `what`."""
+    if found := _given(settings, names):
         raise WrongUsage(f"{', '.join(found)} cannot be used for {what}")
 
 
 def _given(settings: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Those of the settings that differ from their defaults."""
-    return [name for name in names if getattr(settings, name) != KEYS[name].default]
+    """Those of the settings that differ from their defaults, in the order of `KEYS`."""
+    return [name for name in KEYS if name in names and getattr(settings, name) != KEYS[name].default]
 
 
 def write_settings(settings: argparse.Namespace, floating: bool) -> str:

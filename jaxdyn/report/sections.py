@@ -347,13 +347,11 @@ def parameters_section(result: Identification) -> str:
     has_prior = bool(np.any(np.asarray(result.prior.inertia)))
     columns = [
         Column("base parameter", [escaped(row.name) for row in rows], "text", "text sum"),
-        Column("of", [escaped(row.belongs_to) for row in rows], "text"),
         *value_columns([row.model_value for row in rows], deviations, result.estimate.interval_factor()),
         Column("unit", [unit(row.unit) for row in rows], "text"),
         *([Column("given", given, "edge")] if has_prior else []),
-        Column("torque<br>/ noise", [*map(rounded, torque.tolist())], "edge"),
-        Column("s.d.<br>/ noise", [rounded(x) for x in unsure.tolist()]),
-        Column("determined", [_determined(x) for x in unsure.tolist()], "text"),
+        Column("torque / noise", [*map(rounded, torque.tolist())], "name edge"),
+        Column("s.d. / noise", [_determined(x) for x in unsure.tolist()], "name"),
     ]
     bounds = LIMITS["parameter"]
     halves = result.split_half
@@ -361,12 +359,11 @@ def parameters_section(result: Identification) -> str:
         "Parameters",
         "parameters",
         faint(
-            "The base parameters are the combinations of parameters that determine the torques; a name is a sum that starts "
-            "with its leading parameter, and its numbers count links and joints from the base. Values, standard deviations "
-            "and intervals belong to the written model. “Torque / noise” is the RMS torque of the parameter relative to the "
-            "noise of the joints, and “s.d. / noise” that of its standard deviation: a parameter is well determined if its "
-            f"uncertainty changes the torque by at most {bounds.good:g} times the noise, fairly up to {bounds.fair:g}. A "
-            "value near zero with a small share of the torque does not matter, whatever its relative deviation. The "
+            "Base parameters are the combinations of parameters that determine the torques; a name is a sum that starts with "
+            "its leading parameter, and counts links and joints from the base. Values and intervals belong to the written "
+            "model. “Torque / noise” is the parameter's RMS torque relative to the noise of the joints, and “s.d. / noise” "
+            f"that of its standard deviation: up to {bounds.good:g}, the parameter is well determined, up to "
+            f"{bounds.fair:g} fairly. A small share of the torque does not matter, whatever the relative deviation. The "
             f"condition number of the regressor is {rounded(result.estimate.scaled_condition)} with columns of unit norm"
             + (f"; {escaped(str(halves))}." if halves is not None else ".")
         ),
@@ -377,7 +374,7 @@ def parameters_section(result: Identification) -> str:
 def _determined(share: float) -> Cell:
     """How well a parameter is determined, whose standard deviation has this share of the noise."""
     level = level_of(share, "parameter")
-    return _WORDS[level], f"text mark {level}"
+    return f"{rounded(share)} {_WORDS[level]}", f"mark {level}"
 
 
 def _cell(row: Mapping[str, Any], edge: str = "", digits: int = 4) -> tuple[str, str, str]:
