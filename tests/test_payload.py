@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import optimize
+from scipy import optimize, stats
 
 import jaxdyn
 from jaxdyn import (
@@ -416,6 +416,9 @@ def test_the_command(arm, tmp_path, capsys):
     cells = {row[1]: [cell for cell in row if cell] for row in rows}
     value, deviation = with_deviation(result["mass"], result["mass_deviation"])
     assert cells["m"][1:3] == [value, f"± {deviation}"] and f"a mass of {value} ± {deviation} kg." in text
+    low, high = map(float, cells["m"][3].split(" to "))
+    assert high - low == pytest.approx(2 * stats.t.ppf(0.975, result["degrees"]) * result["mass_deviation"], rel=0.05)
+    assert 5 < result["degrees"] < 30  # of the jackknife, not infinite
     for j, name in enumerate(arm.joint_names):
         numbers = [result[key][j] for key in ("payload_torque", "noise", "held_out")]
         assert cells[name][1:] == ["N m", *map(rounded, numbers)]

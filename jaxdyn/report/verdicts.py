@@ -208,15 +208,12 @@ def verdict(
 ) -> Verdict:
     """Judge an identified model in absolute terms, for three uses: gravity compensation, feed-forward and simulation.
 
-    Every use is judged by the worst joint's figures (`USES`) on held-out motion, by the limits of docs/report.md: gravity
-    compensation by the position-dependent part of the torque error and the standard deviation of the torque at rest;
-    feed-forward by the torque error while the joint moves, over all and in the worst tenth of speeds, and by the given
-    model's error; simulation by the standard deviation of the inertia about the joint, the error of positions re-simulated
-    from measured torques, and play. Simulation is poor if a link is inconsistent or unlike those of machines, if friction or
-    armature is negative, or if gravity compensation or a joint's torque is poor. If the torques lack the given gravity,
-    gravity compensation and simulation are poor. If a wrong sign, gain or scale is suspected (`diagnose`), if no new motion
-    was held out, or if it does not test a joint, no use is better than fair; if it does not test most joints, all are poor.
-    If limits are given, the outcome depends only on whether every joint meets all limits, but the uses are still judged.
+    Every use is judged by the worst joint's figures (`USES`) on held-out motion, by the limits in `LIMITS`. Simulation is
+    also poor if a link is inconsistent or unlike those of machines, if friction or armature is negative, or if gravity
+    compensation or a joint's torque is poor. If the torques lack the given gravity, gravity compensation and simulation are
+    poor. If a wrong sign, gain or scale is suspected, if no new motion was held out, or if it does not test a joint, no use
+    is better than fair; if it does not test most joints, all are poor. If limits are given, the outcome depends only on
+    whether every joint meets all limits, but the uses are still judged.
 
     Args:
         result: the identification.
