@@ -181,7 +181,7 @@ class Verdict:
         limits: checks of the limits.
         checks: problems beyond those of the uses.
         findings: suspected faults of the logs or the given model.
-        figures: the judged figures (n,) by their names in `LIMITS`; NaN where a figure is unknown.
+        figures: the figures (n,) by their names in `LIMITS`, and the others of `torque_figures`; NaN where unknown.
         given: errors of the given and of the identified model; None if the given model has no inertias.
         simulated: runs re-simulated with the model that was not fitted to them.
         files: predictions of the written model files.
