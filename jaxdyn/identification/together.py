@@ -81,16 +81,14 @@ def identify_together(
     _check(terms, own, robots, others)
     report = progress or (lambda stage, done, total: None)
     setup = setup_of(chain, terms, filters or Filters(), None)
-    every, sources = (
-        named_apart([*fitted, *unseen]),
-        [f"{robot}, run {k}" for k, robot in enumerate([*robots, *others])],
-    )
+    every, of_runs = named_apart([*fitted, *unseen]), [*robots, *others]
+    sources = [f"{robot}, run {k + 1}: {log.source}" for k, (robot, log) in enumerate(zip(of_runs, every, strict=True))]
     marked = [dataclasses.replace(log, source=source) for log, source in zip(every, sources, strict=True)]
     runs = prepared(marked, setup.filters, False, lambda done: report("preparing logs", done, len(every)))
     with jax.enable_x64(True):
         single = begin(setup, consistent, runs, len(fitted), report, motion=motion_of(every, setup.filters))
-        whole = TogetherFitting.of(single, own, dict(zip(sources, [*robots, *others], strict=True)))
-        held, partial, solution = whole.identified(share, [log.source for log in fitted])
+        whole = TogetherFitting.of(single, own, dict(zip(sources, of_runs, strict=True)))
+        held, partial, solution = whole.identified(share, [log.source for log in every[: len(fitted)]])
         kinds = ["fitted"] * len(fitted) + ["validation"] * len(unseen)
         seen = whole.seen([f"{kind}: {log.source}" for kind, log in zip(kinds, every, strict=True)], solution)
         own_of = lambda some, robot: [x for x in some if whole.robots[x.samples.source] == robot]
