@@ -214,6 +214,19 @@ def test_instruments_need_not_determine_what_prior_knowledge_does(exact):
     np.testing.assert_allclose(found.values, base.matrix @ own, atol=0.02 * np.abs(own).max())
 
 
+def test_rounding_errors_do_not_decide_the_deviations_of_what_is_known_beforehand(exact):
+    """The jackknife's mean ratio of variances leaves out parameters of whose variance the data explain nothing."""
+    arm, _, xs, rows, truth = exact
+    knowledge, rng = Knowledge(links=arm.link_names[1:], deviation=0.05), np.random.default_rng(4)
+    base, tau = base_parameters(arm, ALL, knowledge=knowledge), rows[0] @ truth + 0.1 * rng.normal(size=xs[0][0].shape)
+    taus = tau, tau * (1 + 1e-13 * rng.normal(size=tau.shape))
+    runs = [[RunRows(tuple(xs[0]), x)] for x in taus]
+    first, second = (
+        solve(accumulate_samples(ALL, arm, run), base, "ordinary", known=knowledge.of(arm, ALL)) for run in runs
+    )
+    np.testing.assert_allclose(first.standard_deviations, second.standard_deviations, rtol=1e-7)
+
+
 @pytest.fixture(scope="module")
 def logged():
     """An arm, and a log of it with its commands, that is free of noise."""

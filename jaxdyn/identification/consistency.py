@@ -99,11 +99,6 @@ class Constraints:
             parts += [free[~alone], rest[~alone]]
         return Constraints(*parts)
 
-    @property
-    def size(self) -> int:
-        """Number of equations and inequalities."""
-        return len(self.equal_to) + len(self.least_of)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Consistency:

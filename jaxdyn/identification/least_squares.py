@@ -235,7 +235,7 @@ class _Problem:
             rows = self.stated[:, kept]
             beyond = estimate.covariance @ (rows.T @ rows) @ estimate.covariance
             besides = rows / np.sqrt(self.independence)
-        own = estimate.covariance - beyond
+        own = _of_data(estimate.covariance, beyond)
         found = least_squares_covariance(parts, estimate.values, own, bent, besides)
         degrees = min(estimate.degrees, block_degrees(len(parts)))
         independent = estimate.independent_covariance
@@ -258,6 +258,16 @@ def _svd_solution(base: BaseParameters, w: np.ndarray, y: np.ndarray) -> tuple[n
             + ". Log a more informative motion in which all joints move at once, or identify fewer terms"
         )
     return vt.T @ (u.T @ y / s) / norms, vt.T / s / norms[:, None], s
+
+
+def _of_data(
+    covariance: Float[np.ndarray, "b b"], beyond: float | Float[np.ndarray, "b b"]
+) -> Float[np.ndarray, "b b"]:
+    """A covariance without the share of prior knowledge; zero for parameters that knowledge alone determines."""
+    own = covariance - beyond
+    alone = np.diag(own) < 1e-9 * np.diag(covariance)  # rounding errors
+    own[alone], own[:, alone] = 0.0, 0.0
+    return own
 
 
 def _inverse(noise: Float[np.ndarray, "runs n"]) -> Float[np.ndarray, "runs n"]:
@@ -393,7 +403,7 @@ def _instrumental(problem: _Problem, rows: Rows, start: Estimate) -> Estimate:
     if problem.stated is not None:
         stated = problem.stated[:, base.kept]
         beyond = independent @ (stated.T @ stated) @ independent
-    found = left_out_covariance(shares, scores, back, independent - beyond) + beyond
+    found = left_out_covariance(shares, scores, back, _of_data(independent, beyond)) + beyond
     noise = np.sqrt(squares / np.maximum(counts * (1 - spent), 1)).reshape(weights.shape)
     return dataclasses.replace(
         start,
