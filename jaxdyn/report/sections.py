@@ -328,7 +328,7 @@ def _drives(result: Identification) -> str:
         label, of = re.sub(r"( of joint )?\d+$", "", row["name"]), row["unit"] and f" [{unit(row['unit'])}]"
         heading = _MEANING.get(label, escaped(label)) + of
         cells.setdefault(heading, dict.fromkeys(joints, DASH))[row["belongs_to"]] = _cell(row)
-    columns = [Column(heading, list(own.values())) for heading, own in cells.items()]
+    columns = [Column(heading, list(own.values()), "name") for heading, own in cells.items()]
     return columns_table([names_column("joint", joints), *columns]) if columns else ""
 
 
@@ -383,7 +383,8 @@ def _cell(row: Mapping[str, Any], edge: str = "", digits: int = 4) -> tuple[str,
     known = f"{row['name']}: identifiable {row['identifiable']}"
     known += f"; given {row['prior']:.6g}" if "prior" in row else ""
     if deviation is not None:
-        value = " ± ".join(with_deviation(row["value"], deviation))
+        value, unsure = with_deviation(row["value"], deviation)
+        value += element("small", f"± {unsure}")
         known += f"; 95 % interval {row['lower']:.4g} to {row['upper']:.4g}"
     return value, f"{_KNOWN[row['identifiable']]} {edge}".strip(), known
 
@@ -507,7 +508,10 @@ def _full(result: Identification) -> str:
     known = {row["name"] for row in rows if row["identifiable"] == "known"}
     taken = [f"link {name}" for i, name in enumerate(chain.link_names) if f"m{i + 1}" in known]
     taken += [row["name"] for row in rows[10 * chain.n :] if row["name"] in known]
-    inertial, extra = rows[: 10 * chain.n], rows[(10 + len(result.columns.drive_terms)) * chain.n :]
+    shown = (
+        10 + len(result.columns.drive_terms)
+    ) * chain.n  # with the drives and friction, which have a table of their own
+    inertial, extra = rows[: 10 * chain.n], rows[shown : len(rows) - len(result.columns.friction_names(chain.n))]
     columns = [names_column("link", chain.link_names)]
     for k, (name, of) in enumerate(zip(INERTIAL_NAMES, ("kg", *["kg m"] * 3, *["kg m²"] * 6), strict=True)):
         edge = "edge" if name in ("mx", "Ixx") else ""
