@@ -79,9 +79,19 @@ def servos(robot: str, seed: int) -> tuple[jaxdyn.Chain, Servos]:
 
 
 def command_log(
-    robot: Servos, seconds: float, rate: float, quantum: float, seed: int, harmonics: int = 30, every: int = 1
+    robot: Servos,
+    seconds: float,
+    rate: float,
+    quantum: float,
+    seed: int,
+    harmonics: int = 30,
+    every: int = 1,
+    smooth: bool = False,
 ) -> jaxdyn.Log:
-    """A log of random commands, each held for `every` samples, and of the encoders, which are read in steps of `quantum`."""
+    """A log of random commands, each held for `every` samples, and of the encoders, which are read in steps of `quantum`.
+
+    By default, dry friction is nearly Coulomb's; `smooth` leaves it as MuJoCo has it by default, smooth over about 0.1 rad/s.
+    """
     chain = robot.chain
     trajectory = jaxdyn.identification.random_excitation(chain, seconds, harmonics, seed, 0.7)
     t = np.arange(round(seconds * rate)) / rate
@@ -90,7 +100,7 @@ def command_log(
     spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_LIMIT)
     spec.option.timestep, spec.option.integrator = STEP, mujoco.mjtIntegrator.mjINT_RK4
     spec.option.tolerance, spec.option.iterations = 1e-12, 100
-    for joint in spec.joints:  # by default, MuJoCo's dry friction is smooth over about 0.1 rad/s
+    for joint in () if smooth else spec.joints:
         joint.solref_friction = [2.5 * STEP, 1.0]
     for joint, kp, kd in zip(spec.joints, robot.kp, robot.kd, strict=True):
         servo = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)

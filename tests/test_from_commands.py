@@ -14,7 +14,9 @@ from jaxdyn import IdentificationError, Log, LogError
 from jaxdyn.cli import main
 from jaxdyn.identification import identify_from_commands, preprocess
 from jaxdyn.identification.from_commands import (
+    IDENTIFIED,
     PARAMETERS,
+    _motions,
     _normal,
     _Plan,
     _positions,
@@ -80,7 +82,8 @@ def window_of(log, plan_of=None):
     table = np.array([[true.kp[0], true.kd[0], 0.00725, 0.04, 0.01, 0.2, 0.1, 0.02, 0.0]])
     names = (*JUDGED, "kd", "coulomb_velocity", "offset")
     free = np.array([[0] * len(names), [PARAMETERS.index(x) for x in names]])
-    return _Plan(bare, table, free, 10, True), _windows([log], 1.0), table[0, free[1]]
+    plan = _Plan(bare, table, free, np.zeros(len(PARAMETERS), bool), 10, True)
+    return plan, _windows(_motions([log]), 1.0), table[0, free[1]]
 
 
 def test_sensitivities_are_the_derivatives_of_the_simulated_positions():
@@ -115,8 +118,8 @@ def test_a_delayed_command_that_is_held_acts_between_the_steps():
     free = dataclasses.replace(bare, gravity=jnp.zeros(3))
     table = np.zeros((1, len(PARAMETERS)))
     table[0, [PARAMETERS.index(x) for x in ("kp", "delay", "coulomb_velocity")]] = 1e-3, 0.0137, 0.02
-    plan = _Plan(free, table, np.zeros((2, 0), int), 20, True)
-    windows = _windows([log], 10.0)
+    plan = _Plan(free, table, np.zeros((2, 0), int), np.zeros(len(PARAMETERS), bool), 20, True)
+    windows = _windows(_motions([log]), 10.0)
     q = np.asarray(_positions(plan, windows, np.zeros(0), np.zeros((1, 2))))[0, :, 0]
     inertia = float(np.asarray(jaxdyn.crba(bare, jnp.zeros(1)))[0, 0])
     since = np.maximum(t - 0.2 - 0.0137, 0)
@@ -214,8 +217,25 @@ def test_what_gravity_does_not_show_is_said_to_be_undetermined():
     level = lambda chain: dataclasses.replace(chain, gravity=jnp.zeros(3))
     log = command_log(dataclasses.replace(true, chain=level(true.chain), bias=np.array([0.0])), 6.0, 200.0, BITS, 3, 15)
     found = identify_from_commands(level(bare), log, 0.0, known={"kd": 0.6})
+    assert np.isinf(found.deviations("kp")).all()  # the link's inertia and the armature act in the same way
+    rest = tuple(name for name in IDENTIFIED if name != "armature")
+    found = identify_from_commands(level(bare), log, 0.0, identified=rest, known={"kd": 0.6, "armature": 0.01})
     assert found.held_out is None
     assert np.isinf(found.deviations("bias")).all()
     assert "bias of joint1 is not determined by these logs" in found.notes
     np.testing.assert_allclose(found["viscous"], true.chain.friction.viscous, atol=4 * found.deviations("viscous")[0])
     np.testing.assert_array_equal(found["kd"], 0.6)
+
+
+@pytest.mark.ci
+def test_light_links_determine_only_ratios_to_the_gain():
+    bare, true = pendulum()
+    own = dataclasses.replace(true.chain, armature=jnp.array([50.0]))
+    drives = dataclasses.replace(own, friction=dataclasses.replace(own.friction, coulomb=jnp.array([50.0])))
+    heavy = Servos(drives, np.array([40e3]), np.array([1000.0]), true.delay, np.array([0.0]))
+    found = identify_from_commands(bare, command_log(heavy, 6.0, 200.0, BITS, 3, 15), 0.0)
+    assert all(np.isinf(found.deviations(x)).all() for x in ("kp", "armature", "viscous", "coulomb"))
+    assert any("of joint1 are determined at most relative to one another" in note for note in found.notes)
+    for name in ("armature", "viscous", "coulomb"):
+        np.testing.assert_allclose(found[name] / found["kp"], heavy.truth(name) / heavy.kp, rtol=0.05)
+    np.testing.assert_allclose(found["delay"], heavy.delay, atol=5e-4)

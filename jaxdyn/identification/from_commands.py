@@ -29,27 +29,30 @@ from .defaults import BLOCKS
 from .factors import as_float64, block_degrees, check_identifiable, check_one_by_one, equal_blocks, left_out_covariance
 from .filters import differentiate, low_pass
 
-UNITS = {
-    "kp": "N m/rad",
-    "kd": "N m s/rad",
-    "delay": "s",
-    "bias": "rad",
-    "armature": "kg m^2",
-    "viscous": "N m s/rad",
-    "coulomb": "N m",
-    "coulomb_velocity": "rad/s",
-    "offset": "N m",
-}
-PARAMETERS = tuple(UNITS)
+PARAMETERS = ("kp", "kd", "delay", "bias", "armature", "viscous", "coulomb", "coulomb_velocity", "offset")
+_UNITS = ("N m/rad", "N m s/rad", "s", "rad", "kg m^2", "N m s/rad", "N m", "rad/s", "N m")
+UNITS = dict(zip(PARAMETERS, _UNITS, strict=True))
+IDENTIFIED = ("kp", "delay", "bias", "armature", "viscous", "coulomb", "coulomb_velocity")
+AT = {name: k for k, name in enumerate(PARAMETERS)}
+SCALED = np.isin(
+    PARAMETERS, ["kp", "kd", "armature", "viscous", "coulomb", "offset"]
+)  # all proportional to the inertias
 LONGEST = 0.1  # longest delay among the start values [s]
 CUTOFF = 10.0  # of the filter for the start values [Hz]
-STAGES = 3  # of each step of the simulation
+STAGES = 12  # most iterations of a step's equation, which end when the velocity changes by less than SETTLED [rad/s]
+SETTLED = 1e-8
 NEAR = 1e-2  # difference below which a mean is the value in the middle
-TOGETHER = 16  # windows that are simulated together
-ROUNDS = 60  # of the Levenberg-Marquardt iteration
-RESTED = 0.03  # square of the remaining step, in standard deviations, at which the iteration ends
-LEAST = {"coulomb_velocity": 1e-3}  # below, the simulation's steps are too long [rad/s]
-IDLE = 6  # trial steps without a better fit, at which it ends
+TOGETHER = 16  # most windows that are simulated together
+ROUNDS = 60  # most rounds of the Levenberg-Marquardt iteration
+RESTED = 0.03  # square of the remaining step, in standard deviations for white residuals, at which the iteration ends
+NEARLY = 1.0  # at which it has converged, if no further step succeeds: steep friction makes sensitivities rough
+WORTH = 0.1  # least gain of log likelihood by a useful step
+IDLE = 4  # trial steps without such a gain, at which the iteration ends
+STEEPEST = 1e-4  # least width of dry friction [rad/s]
+FILTERED = 0.1  # standard deviation of the filtered velocity at a window's start, relative to the joint's RMS velocity
+LIGHT = 1e-2  # least share of the bare robot in the torque of a joint, from which kp is determined
+TIMING = 0.05  # error of a delay by the integration, in steps
+UNCERTAIN = 1 / 3  # relative standard deviation of 1 / kp, from which kp is not determined
 USELESS = {"bias": 1.0, "delay": 1.0}  # a parameter with a larger standard deviation is not determined [rad, s]
 TINY = 1e-30
 SINGULAR = 1e-10  # least eigenvalue of the normal matrix with unit diagonal, if all parameters are determined
@@ -58,30 +61,16 @@ SINGULAR = 1e-10  # least eigenvalue of the normal matrix with unit diagonal, if
 # -- simulation
 
 
-@jax.custom_jvp
-def _acceleration(chain: Chain, armature: Array, q: Array, qd: Array, tau: Array) -> Array:
-    """Accelerations of a chain with this armature, whose derivatives share the Jacobians of the state."""
-    return forward_dynamics(dataclasses.replace(chain, armature=armature), q, qd, tau)
-
-
-@_acceleration.defjvp
-def _acceleration_jvp(primals, tangents):
-    chain, armature, q, qd, _ = primals
-    _, more, dq, dqd, dtau = tangents
-    qdd = _acceleration(*primals)
-    by = derivatives_at_qdd(dataclasses.replace(chain, armature=armature), q, qd, qdd)
-    return qdd, by.q @ dq + by.qd @ dqd + by.tau @ (dtau - more * qdd)
-
-
 class _Windows(NamedTuple):
     """Stretches of the logs that are simulated from initial states of their own.
 
     Attributes:
         t: times of the rows, from the window's first row [s]; rows without a measurement continue the times evenly.
         q: measured positions; `there` is False for rows that are none.
-        knots: times at which the command changes, from well before the window to well after it [s].
+        knots: times at which the command changes, from well before the window to its end [s].
         command: the command from each knot on, and `travel`, its integral over time up to the knot [rad s].
-        run: the log of each window, and `begin`, its first time in the log [s].
+        start: the state (q, qd) at the first row, as the filtered log shows it, and `spread`, its standard deviations.
+        place: the share of the log that ends with this window.
     """
 
     t: Float[np.ndarray, "W R"]
@@ -90,8 +79,9 @@ class _Windows(NamedTuple):
     knots: Float[np.ndarray, "W K"]
     command: Float[np.ndarray, "W K n"]
     travel: Float[np.ndarray, "W K n"]
-    run: Int[np.ndarray, " W"]
-    begin: Float[np.ndarray, " W"]
+    start: Float[np.ndarray, "W m"]
+    spread: Float[np.ndarray, "W m"]
+    place: Float[np.ndarray, " W"]
 
     def of(self, chosen: Any) -> "_Windows":
         return _Windows(*(x[chosen] for x in self))
@@ -100,31 +90,38 @@ class _Windows(NamedTuple):
 class _Plan(eqx.Module):
     """What is simulated, and with which parameters.
 
+    If kp is identified, 1 / kp and the ratios of the others in `SCALED` to kp are fitted instead of the parameters: command
+    minus position is linear in them, even if the links are so light that kp is hardly determined.
+
     Attributes:
         chain: the robot.
-        table: (n, 8) all parameters; those at `free` are replaced by the vector of identified ones.
+        table: (n, 9) all parameters; those at `free` are replaced by the vector of fitted values, which start from them.
+        relative: (9,) the parameters that are fitted relative to kp, and kp itself.
         substeps: integration steps per row.
         hold: the commands are held between rows, not interpolated.
+        together: number of windows that are simulated together.
     """
 
     chain: Chain
     table: Float[np.ndarray, "n k"]
     free: Int[np.ndarray, "2 p"]
+    relative: Bool[np.ndarray, " k"]
     substeps: int = eqx.field(static=True)
     hold: bool = eqx.field(static=True)
+    together: int = eqx.field(static=True, default=TOGETHER)
 
     def full(self, values: Any) -> Any:
-        """The table of all parameters."""
-        return jnp.asarray(self.table).at[tuple(self.free)].set(values)
+        """The table of all parameters for fitted values."""
+        table = jnp.asarray(self.table).at[tuple(self.free)].set(values)
+        kp = jnp.where(self.relative[AT["kp"]], 1 / table[:, AT["kp"]], table[:, AT["kp"]])
+        return jnp.where(self.relative, table * kp[:, None], table).at[:, AT["kp"]].set(kp)
 
 
 def servo_chain(chain: Chain, table: Any) -> Chain:
     """The chain with the armature and the friction of a table of parameters."""
-    column = {name: table[:, k] for k, name in enumerate(PARAMETERS)}
-    friction = dataclasses.replace(
-        chain.friction, **{x: column[x] for x in ("viscous", "coulomb", "coulomb_velocity", "offset")}
-    )
-    return dataclasses.replace(chain, armature=column["armature"], friction=friction)
+    own = {x: table[:, AT[x]] for x in ("viscous", "coulomb", "coulomb_velocity", "offset")}
+    friction = dataclasses.replace(chain.friction, **own)
+    return dataclasses.replace(chain, armature=table[:, AT["armature"]], friction=friction)
 
 
 def _sign_between(before: Array, after: Array) -> tuple[Array, Array]:
@@ -137,56 +134,91 @@ def _sign_between(before: Array, after: Array) -> tuple[Array, Array]:
     return mean, jnp.where(near, (1 - jnp.tanh(middle) ** 2) / 2, (jnp.tanh(after) - mean) / way)
 
 
+def _drive(chain: Chain, table: Array, u: Array, x: Array, xd: Array, before: Array, after: Array) -> Array:
+    """Torques of servos and friction, where the mean of dry friction is taken over the velocities of the step."""
+    kp, kd, _, bias, _, viscous, coulomb, width, _ = table.T
+    rest = servo_chain(chain, table.at[:, jnp.array([AT["viscous"], AT["coulomb"]])].set(0.0))
+    dry = coulomb * _sign_between(before / width, after / width)[0]
+    return kp * (u - x - bias) - (kd + viscous) * xd - dry - resistive_force(rest, x, xd)
+
+
+def _stiff_chain(chain: Chain, table: Array, qd: Array, a: Array, h: Array) -> tuple[Chain, Array]:
+    """The derivative of friction by the step's acceleration, and a chain with this additional armature."""
+    _, kd, _, _, armature, viscous, coulomb, width, _ = table.T
+    slope = _sign_between(qd / width, (qd + h * a) / width)[1]
+    stiff = h * ((kd + viscous) / 2 + coulomb / width * slope)
+    return dataclasses.replace(chain, armature=armature + stiff), stiff
+
+
+@jax.custom_jvp
+def _acceleration(chain: Chain, table: Array, u: Array, q: Array, qd: Array, h: Array, a: Array) -> Array:
+    """The constant acceleration of a step, from a first guess, by Newton's method for friction and iteration for the rest."""
+
+    def improved(state):
+        a, _, count = state
+        stiff_chain, stiff = _stiff_chain(chain, table, qd, a, h)
+        x, xd = q + h / 2 * qd + h**2 / 4 * a, qd + h / 2 * a
+        new = forward_dynamics(stiff_chain, x, xd, _drive(chain, table, u, x, xd, qd, qd + h * a) + stiff * a)
+        return new, h * jnp.abs(new - a).max(), count + 1
+
+    return jax.lax.while_loop(lambda state: (state[1] > SETTLED) & (state[2] < STAGES), improved, (a, h + 1, 0))[0]
+
+
+@_acceleration.defjvp
+def _acceleration_jvp(primals, tangents):
+    """The derivative of the solution of the step's equation, which does not depend on the first guess."""
+    chain, table, u, q, qd, h, _ = primals
+    _, dtable, du, dq, dqd, _, _ = tangents
+    a = _acceleration(*primals)
+    stiff_chain, stiff = _stiff_chain(chain, table, qd, a, h)
+    x, xd = q + h / 2 * qd + h**2 / 4 * a, qd + h / 2 * a
+    by = derivatives_at_qdd(stiff_chain, x, xd, a)
+    drive = lambda *y: _drive(chain, *y)
+
+    def improved(da):
+        dx, dxd = dq + h / 2 * dqd + h**2 / 4 * da, dqd + h / 2 * da
+        _, dtau = jax.jvp(drive, (table, u, x, xd, qd, qd + h * a), (dtable, du, dx, dxd, dqd, dqd + h * da))
+        return by.q @ dx + by.qd @ dxd + by.tau @ (dtau + stiff * da - dtable[:, AT["armature"]] * a)
+
+    return a, jax.lax.fori_loop(0, 3, lambda _, da: improved(da), jnp.zeros_like(a))
+
+
 def _simulated(plan: _Plan, window: _Windows, values: Array, start: Array) -> Float[Array, "R n"]:
     """Positions that the encoders would show at the rows of a window that starts at `start`, (q, qd) as measured.
 
     A step of length h with the acceleration a, which is constant during the step, solves
 
-        M a + C qd + g = kp (u - q - bias) - F,  F = damping qd + coulomb mean(tanh(qd / v_c)) + other resistance,
+        (M + armature) a + C qd + g = kp (u - q - bias) - (kd + viscous) qd - coulomb mean(tanh(qd / v_c)) - ...,
 
     where M, C, g, q and qd are those of the middle of the step, and the mean of dry friction is taken over the velocities
     that the step passes. The scheme is of second order. It is implicit in friction, which may be steep, and reversals
-    within a step are exact in this sense. Each of the `STAGES` improves a by a Newton step for F and a fixed-point step
-    for all else, starting from the acceleration of the step before.
+    within a step are exact in this sense.
 
     The command u is its mean over the step. Where commands are held, this is the difference of their integral, which is a
     continuous, piecewise linear function of the delay, with exact derivatives.
     """
     table = plan.full(values)
-    column = {name: table[:, k] for k, name in enumerate(PARAMETERS)}
-    kp, delay, bias, width, coulomb = (column[x] for x in ("kp", "delay", "bias", "coulomb_velocity", "coulomb"))
-    damping = column["kd"] + column["viscous"]
-    rest = servo_chain(plan.chain, table.at[:, [PARAMETERS.index(x) for x in ("viscous", "coulomb")]].set(0.0))
+    delay, bias = table[:, AT["delay"]], table[:, AT["bias"]]
     m, n = plan.substeps, plan.chain.n
     edges = jnp.interp(jnp.arange((len(window.t) - 1) * m + 1) / m, jnp.arange(1.0 * len(window.t)), window.t)
     lengths = jnp.diff(edges)
+    at = edges if plan.hold else (edges[1:] + edges[:-1]) / 2
+    known = window.travel if plan.hold else window.command
+    command = jax.vmap(lambda d, x: jnp.interp(at - d, window.knots, x), (0, 1), 1)(delay, known)
     if plan.hold:
-        travelled = jax.vmap(lambda d, x: jnp.interp(edges - d, window.knots, x), (0, 1), 1)(delay, window.travel)
-        command = jnp.diff(travelled, axis=0) / lengths[:, None]
-    else:
-        middle = (edges[1:] + edges[:-1]) / 2
-        command = jax.vmap(lambda d, x: jnp.interp(middle - d, window.knots, x), (0, 1), 1)(delay, window.command)
+        command = jnp.diff(command, axis=0) / lengths[:, None]
 
     def step(state, x):
         (q, qd, before), (u, h) = state, x
-
-        def stage(a, _):  # a scan, which compiles one stage instead of several
-            x, xd = q + h / 2 * qd + h**2 / 4 * a, qd + h / 2 * a
-            sign, slope = _sign_between(qd / width, (qd + h * a) / width)
-            stiff = h * (damping / 2 + coulomb / width * slope)
-            force = kp * (u - x - bias) - damping * xd - coulomb * sign - resistive_force(rest, x, xd) + stiff * a
-            return _acceleration(plan.chain, rest.armature + stiff, x, xd, force), None
-
-        a, _ = jax.lax.scan(stage, before, length=STAGES)
+        a = _acceleration(plan.chain, table, u, q, qd, h, before)
         return (q + h * qd + h**2 / 2 * a, qd + h * a, a), None
 
     def row(state, x):
         state, _ = jax.lax.scan(step, state, x)
         return state, state[0]
 
-    rows = command.reshape(-1, m, n), lengths.reshape(-1, m)
     first = (start[:n] - bias, start[n:], jnp.zeros(n))
-    _, q = jax.lax.scan(row, first, rows)
+    _, q = jax.lax.scan(row, first, (command.reshape(-1, m, n), lengths.reshape(-1, m)))
     return jnp.concatenate([first[0][None], q]) + bias[None]
 
 
@@ -223,9 +255,8 @@ def _checked(chain: Chain, logs: Sequence[Log]) -> list[Log]:
     """The logs after `check_log`, if they have commands that the joints do not follow exactly."""
     check_identifiable(chain)
     check_one_by_one(chain, "identification from commands")
-    out = []
-    for given in logs:
-        log = check_log(given, chain)
+    out = [check_log(log, chain) for log in logs]
+    for log in out:
         if log.command is None:
             raise IdentificationError(
                 f"{log.source}: the log has no commanded positions; add columns q_cmd1 .. q_cmd{log.n}, or, if torques were "
@@ -241,211 +272,233 @@ def _checked(chain: Chain, logs: Sequence[Log]) -> list[Log]:
                     f"{log.source}: the command of {name} equals its measured position, so the command column is probably a "
                     "copy of the measurement; log what is sent to the servo"
                 )
-        out.append(log)
     return out
 
 
-def _windows(logs: Sequence[Log], seconds: float) -> _Windows:
-    """Divide logs into windows of about `seconds`, none of which spans a gap."""
-    parts = []
-    for run, log in enumerate(logs):
-        for a, b in segments(log.t):
-            count = max(1, round((log.t[b - 1] - log.t[a]) / seconds))
-            parts += [(run, a, *edges) for edges in equal_blocks(b - a, count) if edges[1] - edges[0] > 2]
-    rows = max(stop - start for _, _, start, stop in parts)
-    before = [np.searchsorted(logs[run].t, logs[run].t[a + start] - 2 * LONGEST) for run, a, start, _ in parts]
-    width = max(a + stop - first for (_, a, _, stop), first in zip(parts, before, strict=True)) + 2
+class _Motion(NamedTuple):
+    """A stretch of a log without gaps from row `first` on, evenly sampled, and its filtered motion."""
+
+    log: Log
+    first: int
+    t: Float[np.ndarray, " N"]
+    smooth: Callable[[np.ndarray], np.ndarray]
+    trusted: slice  # rows that are far from both ends
+    q: Float[np.ndarray, "N n"]
+    qd: Float[np.ndarray, "N n"]
+
+
+def _motions(logs: Sequence[Log]) -> list[_Motion]:
+    """The stretches of logs between gaps."""
     out = []
-    for (run, a, start, stop), first in zip(parts, before, strict=True):
-        log, start, stop = logs[run], a + start, a + stop
-        period = float(np.median(np.diff(log.t)))
-        t, command = log.t[first:stop] - log.t[start], log.command[first:stop]  # type: ignore[index]
-        extra = rows - (stop - start)
-        times = np.append(log.t[start:stop] - log.t[start], t[-1] + period * np.arange(1, extra + 1))
-        far = t[-1] + 10.0 * np.arange(1, width - len(t))  # the last command stays, and so does the first
-        knots = np.concatenate([[t[0] - 10.0], t, far])
-        u = np.concatenate([command[:1], command, np.repeat(command[-1:], len(far), axis=0)])
+    for log in logs:
+        for a, b in segments(log.t):
+            if b - a > 2:
+                t = np.linspace(log.t[a], log.t[b - 1], b - a)
+                rate = (b - a - 1) / (t[-1] - t[0])
+                cutoff = min(CUTOFF, rate / 5)
+                smooth, edge = functools.partial(low_pass, rate=rate, cutoff=cutoff), math.ceil(2 * rate / cutoff)
+                q = smooth(np.stack([np.interp(t, log.t[a:b], x) for x in log.q[a:b].T], axis=1))
+                out.append(_Motion(log, a, t, smooth, slice(edge, -edge), q, differentiate(q, rate)))
+    return out
+
+
+def _windows(motions: Sequence[_Motion], seconds: float) -> _Windows:
+    """Divide logs into windows of about `seconds`, none of which spans a gap."""
+    speed = np.sqrt(np.mean(np.concatenate([motion.qd for motion in motions]) ** 2, axis=0))
+    parts, out = [], []
+    for motion in motions:
+        count = max(1, round((motion.t[-1] - motion.t[0]) / seconds))
+        parts += [(motion, *edges) for edges in equal_blocks(len(motion.t), count) if edges[1] - edges[0] > 2]
+    rows = max(stop - start for _, start, stop in parts)
+    lead = max(math.ceil(2 * LONGEST / np.median(np.diff(motion.log.t))) for motion in motions)
+    for (log, first, *_, q, qd), start, stop in parts:
+        at = np.arange(first + start - lead, first + start + rows + 1)
+        inside = np.clip(at, 0, first + stop - 1)
+        knots = log.t[inside] + np.median(np.diff(log.t)) * (at - inside) - log.t[first + start]
+        u, t = log.command[inside], knots[lead:-1]  # type: ignore[index]
+        knots = np.append(knots[0] - 10.0, knots[1:])  # the first command was there before, whatever the delay
         travel = np.append(np.zeros_like(u[:1]), np.cumsum(u[:-1] * np.diff(knots)[:, None], axis=0), axis=0)
-        q = np.append(log.q[start:stop], np.zeros((extra, log.n)), axis=0)
-        out.append((times, q, np.arange(rows) < stop - start, knots, u, travel, run, log.t[start]))
+        state, spread = np.append(q[start], qd[start]), np.append(np.full_like(speed, np.inf), FILTERED * speed)
+        seen, place = np.arange(rows) < stop - start, (first + stop) / len(log.t)
+        out.append((t, log.q[inside[lead:-1]], seen, knots, u, travel, state, spread, place))
     return _Windows(*(np.stack(x) for x in zip(*out, strict=True)))
 
 
-class _Piece(NamedTuple):
-    """A stretch of a log without gaps, with its filtered motion, and the torques that the bare model needs for it."""
+def _first_guess(
+    chain: Chain, motions: Sequence[_Motion], free: Bool[np.ndarray, " k"], own: Float[np.ndarray, "n k"]
+) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, " n"]]:
+    """Start values: a non-negative linear fit of command minus position along the filtered motion, for the best delay.
 
-    run: int
-    log: Log
-    t: Float[np.ndarray, " N"]
-    smooth: Callable[[np.ndarray], np.ndarray]
-    q: Float[np.ndarray, "N n"]
-    qd: Float[np.ndarray, "N n"]
-    qdd: Float[np.ndarray, "N n"]
-    dry: Float[np.ndarray, "N n"]
-    tau: Float[np.ndarray, "N n"]
+    With the torque tau of the bare robot,
 
+        u - q = (tau + armature qdd + (kd + viscous) qd + coulomb sign(qd)) / kp + constant.
 
-def _pieces(chain: Chain, logs: Sequence[Log]) -> list[_Piece]:
-    """The stretches of the logs that are long enough to be filtered."""
-    bare, out = (
-        servo_chain(chain, jnp.asarray([[float(name == "coulomb_velocity") for name in PARAMETERS]] * chain.n)),
-        [],
-    )
-    for run, log in enumerate(logs):
-        for a, b in segments(log.t):
-            t = np.linspace(log.t[a], log.t[b - 1], b - a)
-            rate = (b - a - 1) / (t[-1] - t[0])
-            cutoff = min(CUTOFF, rate / 5)
-            if b - a < 6 * rate / cutoff:
-                continue
-            smooth = functools.partial(low_pass, rate=rate, cutoff=cutoff)
-            q = smooth(np.stack([np.interp(t, log.t[a:b], x) for x in log.q[a:b].T], axis=1))
-            qd = differentiate(q, rate)
-            qdd = differentiate(qd, rate)
-            dry = smooth(np.tanh(qd / np.asarray(chain.friction.coulomb_velocity)))
-            out.append(_Piece(run, log, t, smooth, q, qd, qdd, dry, motion_torque(bare, q, qd, qdd)))
-    if not out:
-        raise IdentificationError("all pieces of the logs are too short; log at least a second without gaps")
-    return out
+    If tau is negligible beside the drives, kp is uncertain, but the delay and the ratios of the others to kp are not.
 
-
-def _first_guess(pieces: Sequence[_Piece], free: Bool[np.ndarray, " k"], table: np.ndarray) -> np.ndarray:
-    """Start values: a non-negative linear fit of the bare model's torques along the filtered motion, for the best delay.
-
-    These torques equal kp (u - q) - kd qd - armature qdd - viscous qd - coulomb sign(qd) + constant.
+    Returns:
+        All parameters, as `_Plan` fits them, and the least 1 / kp of each joint, below which tau is negligible.
     """
-    at = np.array([PARAMETERS.index(name) for name in ("kp", "kd", "armature", "viscous", "coulomb")])
-    delay, found = PARAMETERS.index("delay"), table.copy()
-    for j, own in enumerate(table):
-        best = np.inf
-        for d in np.linspace(0, LONGEST, 51) if free[delay] else own[delay, None]:
-            rows, torques = [], []
-            for _, log, t, smooth, q, qd, qdd, dry, tau in pieces:
-                held = log.command[np.maximum(np.searchsorted(log.t, t - d + 1e-9, "right") - 1, 0), j]  # type: ignore[index]
-                columns = [smooth(held) - q[:, j], -qd[:, j], -qdd[:, j], -qd[:, j], -dry[:, j], 1 + 0 * t, -1 + 0 * t]
-                edge = len(t) // 10
-                rows.append(np.stack(columns, axis=1)[edge:-edge])
-                torques.append(tau[edge:-edge, j])
-            x, y = np.concatenate(rows), np.concatenate(torques)
-            y = y - x[:, :5][:, ~free[at]] @ own[at[~free[at]]]
-            x = x[:, np.append(free[at], [True, True])]
-            size = np.linalg.norm(x, axis=0)
+    motions = [motion for motion in motions if motion.t[motion.trusted].size > motion.trusted.start]
+    if not motions:
+        raise IdentificationError("all pieces of the logs are too short; log at least a second without gaps")
+    bare = servo_chain(chain, jnp.zeros(own.shape).at[:, AT["coulomb_velocity"]].set(1.0))
+    drives, of_drive = np.array([AT["armature"], AT["kd"], AT["viscous"], AT["coulomb"]]), []
+    for _, _, t, smooth, trusted, q, qd in motions:
+        qdd = differentiate(qd, (len(t) - 1) / (t[-1] - t[0]))
+        dry = smooth(np.tanh(qd / own[:, AT["coulomb_velocity"]]))
+        of_drive.append(np.stack([motion_torque(bare, q, qd, qdd), qdd, qd, qd, dry], axis=2)[trusted])
+    columns, moves = np.concatenate(of_drive), free[drives]
+    known = columns[:, :, 0] + np.einsum("Njc,jc->Nj", columns[:, :, 1:], np.where(moves, 0.0, own[:, drives]))
+    found, light, best = own.copy(), np.zeros(len(own)), np.full(len(own), np.inf)
+    delays = np.linspace(0, LONGEST, 51)[:, None] + 0 * own[:, 0] if free[AT["delay"]] else own[None, :, AT["delay"]]
+    for delay in delays:
+        off = []
+        for log, _, t, smooth, trusted, q, _ in motions:
+            row = np.maximum(np.searchsorted(log.t, t[:, None] - delay + 1e-9, "right") - 1, 0)
+            off.append((smooth(np.take_along_axis(log.command, row, axis=0)) - q)[trusted])  # type: ignore[arg-type]
+        for j, y in enumerate(np.concatenate(off).T):
+            constant = np.broadcast_to([1.0, -1.0], (len(y), 2))
+            x = np.hstack([known[:, j, None], columns[:, j, 1:][:, moves], constant])
+            if not free[AT["kp"]]:
+                x, y = x[:, 1:], y - x[:, 0] / own[j, AT["kp"]]
+            size = np.maximum(np.linalg.norm(x, axis=0), TINY)
             values, rest = optimize.nnls(x / size, y)
-            if rest < best:
-                best = rest
-                found[j, at[free[at]]] = (values / size)[:-2]
-                found[j, delay] = d
-    return found
+            if rest < best[j]:
+                best[j], values, found[j, AT["delay"]], scale = rest, values / size, delay[j], own[j, AT["kp"]]
+                if free[AT["kp"]]:
+                    light[j], scale = LIGHT * np.linalg.norm(y) / size[0], 1.0
+                    found[j, AT["kp"]], values = max(values[0], LIGHT * light[j]), values[1:]
+                found[j, drives[moves]] = scale * values[:-2]
+    return found, light
 
 
 # -- the fit
 
 
-@dataclasses.dataclass
-class _Fit:
-    """A Levenberg-Marquardt fit of values and initial states: normal equations by window with the states eliminated."""
+class _Fit(NamedTuple):
+    """A fit of values and initial states: normal equations by window, from which the states are eliminated."""
 
     values: np.ndarray
-    starts: np.ndarray
-    squares: np.ndarray  # (W, n) sums of squares of the residuals
+    noise: np.ndarray  # (n,) RMS of the residuals
     shares: np.ndarray  # (W, p, p) normal matrices of the windows
     scores: np.ndarray  # (W, p) their gradients
     moves: np.ndarray  # (p,) neither at a bound nor undetermined
     useful: np.ndarray  # (p,) determined
-    noise: np.ndarray  # (n,)
     rounds: int
     converged: bool
 
 
 def _evaluated(plan: _Plan, windows: _Windows, values: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
-    """`_normal` of all windows, in groups of equal size, so that it is compiled once."""
-    count, parts = len(windows.t), []
-    for k in range(0, count, TOGETHER):
-        chosen = np.minimum(np.arange(k, k + TOGETHER), count - 1) if count > TOGETHER else np.arange(count)
-        found = _normal(plan, windows.of(chosen), values, starts[chosen])
-        parts.append([np.asarray(x)[: count - k] for x in found])
-    return [np.concatenate(x) for x in zip(*parts, strict=True)]
+    """`_normal` of all windows, in groups of `_Plan.together`, so that it is compiled once."""
+    count, size = len(windows.t), plan.together
+    groups = [np.minimum(np.arange(k, k + size), count - 1) for k in range(0, count, size)]
+    parts = [_normal(plan, windows.of(chosen), values, starts[chosen]) for chosen in groups]
+    return [np.concatenate(x)[:count] for x in zip(*parts, strict=True)]
 
 
-def _fit(plan: _Plan, windows: _Windows, values: np.ndarray, starts: np.ndarray, move: bool = True) -> _Fit:
+def _fit(plan: _Plan, windows: _Windows, values: np.ndarray, move: bool = True) -> _Fit:
     """Minimise sum_j N_j log |r_j|^2, the likelihood of residuals with one unknown noise per joint.
+
+    The initial velocities have a prior, the filtered ones with `_Windows.spread`: a joint that sticks does not show its
+    initial velocity, which would then jump with each step of the fit.
 
     Args:
         move: False to fit only the initial states.
     """
-    p, rows = len(values), windows.there.sum()
-    useless = np.array([USELESS.get(PARAMETERS[k], np.inf) for k in plan.free[1]])
-    lower = np.array([LEAST.get(PARAMETERS[k], -np.inf) for k in plan.free[1]])
-    cost = lambda squares: rows * np.log(np.maximum(squares.sum(0), TINY)).sum()
+    p, rows, prior, kind = len(values), windows.there.sum(), windows.spread**-2, plan.free[1]
+    useless = np.select([kind == AT[x] for x in USELESS], list(USELESS.values()), np.inf)
+    lower = np.where(kind == AT["coulomb_velocity"], STEEPEST, -np.inf)
+    lower = np.where(plan.relative[kind] & (kind == AT["kp"]), LIGHT * values, lower)
+    starts, damping, rounds, idle = windows.start, 1e-3, 0, 0
+
+    def cost(squares, starts):
+        likelihood = rows * np.log(np.maximum(squares.sum(0), TINY)).sum()
+        return likelihood + (prior * (starts - windows.start) ** 2).sum()
+
     a, b, squares = _evaluated(plan, windows, values, starts)
-    damping, rounds, idle = 1e-3, 0, 0
     while True:
         weights = rows / np.maximum(squares.sum(0), TINY)
         h, g = np.einsum("wjab,j->wab", a, weights), np.einsum("wja,j->wa", b, weights)
+        h[:, p:, p:] += prior[:, :, None] * np.eye(prior.shape[1])
+        g[:, p:] -= prior * (starts - windows.start)
         shares, scores, back = _without_starts(h, g, p, 0.0)
-        size = np.sqrt(np.maximum(np.diag(shares.sum(0)), 0))
-        useful = size > 1 / useless
+        useful = np.sqrt(np.maximum(np.diag(shares.sum(0)), 0)) > 1 / useless
         moves = useful & ((values > lower) | (scores.sum(0) > 0)) & move
-        step, turn = _step(shares, scores, back, moves, 0.0)
-        rested = step @ scores.sum(0) + (turn * g[:, p:]).sum() * (not move) < RESTED
-        rested = rested or idle >= IDLE  # steep friction makes the last sensitivities rough
-        if rested or rounds >= ROUNDS:
-            break
+        step = _step(shares, scores, moves, 0.0)
+        rest = step @ scores.sum(0) + (not move) * (back[..., -1] * g[:, p:]).sum()
+        if rest < RESTED or idle >= IDLE or rounds >= ROUNDS:
+            noise = np.sqrt(squares.sum(0) / rows)
+            return _Fit(values, noise, shares, scores, moves, useful, rounds, bool(rest < NEARLY))
         rounds += 1
-        step, _ = _step(*_without_starts(h, g, p, damping), moves, damping)
-        step = np.maximum(values + step, lower) - values
+        damped, slopes, back = _without_starts(h, g, p, damping)
+        step = np.maximum(values + _step(damped, slopes, moves, damping), lower) - values
         turn = back[..., -1] - back[..., :-1] @ step
         new = _evaluated(plan, windows, values + step, starts + turn)
-        gain = cost(squares) - cost(new[2])
-        idle = 0 if gain > 0.1 else idle + 1
+        gain = cost(squares, starts) - cost(new[2], starts + turn)
+        idle = 0 if gain > WORTH else idle + 1
         if np.isfinite(gain) and gain >= 0:
             values, starts, (a, b, squares), damping = values + step, starts + turn, new, damping / 10
         else:
-            damping = max(10 * damping, 1e-6)
-    noise = np.sqrt(squares.sum(0) / rows)
-    return _Fit(values, starts, squares, shares, scores, moves, useful, noise, rounds, bool(rested))
+            damping = max(10 * damping, 1e-2)
 
 
 def _without_starts(h: np.ndarray, g: np.ndarray, p: int, damping: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Normal equations of the p values, from which each window's initial state is eliminated, and the map back to it."""
-    own = h[:, p:, p:]
-    size = np.einsum("waa->wa", own)  # the ridge serves joints that stick from the start, whatever their velocity
-    own = own + np.eye(own.shape[1]) * (damping * size + 1e-12 * size.max(1, keepdims=True) + TINY)[:, None]
+    own = h[:, p:, p:] * (1 + damping * np.eye(h.shape[1] - p))
     back = np.linalg.solve(own, np.concatenate([h[:, p:, :p], g[:, p:, None]], axis=2))
-    return h[:, :p, :p] - h[:, :p, p:] @ back[..., :-1], g[:, :p] - (h[:, :p, p:] @ back[..., -1:])[..., 0], back
+    left = np.concatenate([h[:, :p, :p], g[:, :p, None]], axis=2) - h[:, :p, p:] @ back
+    return left[..., :-1], left[..., -1], back
 
 
-def _step(
-    shares: np.ndarray, scores: np.ndarray, back: np.ndarray, moves: np.ndarray, damping: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Damped step of the values that move, and the steps of the initial states that belong to it."""
+def _step(shares: np.ndarray, scores: np.ndarray, moves: np.ndarray, damping: float) -> np.ndarray:
+    """Damped step of the values that move."""
     whole, step = shares.sum(0)[np.ix_(moves, moves)], np.zeros(len(moves))
     size = np.sqrt(np.diag(whole))
     scaled = whole / np.outer(size, size) + damping * np.eye(len(size))
     step[moves] = np.linalg.lstsq(scaled, scores.sum(0)[moves] / size, rcond=SINGULAR)[0] / size
-    return step, back[..., -1] - back[..., :-1] @ step
+    return step
 
 
-def _covariance(fit: _Fit) -> tuple[Float[np.ndarray, "p p"], float]:
-    """Jackknife covariance of the values over blocks of windows, and its degrees of freedom.
-
-    It is zero for values that stay at their bounds, and infinite for those that the logs do not determine.
-    """
-    inner = np.ix_(fit.moves, fit.moves)
-    labels = np.arange(len(fit.shares)) * BLOCKS // max(BLOCKS, len(fit.shares))
-    merged = lambda x: np.stack([x[labels == k].sum(0) for k in np.unique(labels)])
-    shares, scores = merged(fit.shares)[:, fit.moves][:, :, fit.moves], merged(fit.scores)[:, fit.moves]
+def _covariance(shares: np.ndarray, scores: np.ndarray, moves: np.ndarray) -> Float[np.ndarray, "p p"]:
+    """Jackknife covariance of the values that move, over blocks; zero for the others."""
+    covariance, shares, scores = np.zeros((len(moves), len(moves))), shares[:, moves][:, :, moves], scores[:, moves]
     size = np.sqrt(np.diag(shares.sum(0)))
     eigenvalues, turn = np.linalg.eigh(shares.sum(0) / np.outer(size, size))
     back = turn / np.sqrt(np.maximum(eigenvalues, SINGULAR)) / size[:, None]
-    covariance = np.diag(np.where(fit.useful, 0.0, np.inf))
-    covariance[inner] = left_out_covariance(back.T @ shares @ back, scores @ back, back, back @ back.T)
-    return covariance, block_degrees(len(shares))
+    independent = back @ back.T
+    covariance[np.ix_(moves, moves)] = left_out_covariance(back.T @ shares @ back, scores @ back, back, independent)
+    return covariance
+
+
+def _deviations(plan: _Plan, fit: _Fit, light: np.ndarray, step: float) -> tuple[Float[np.ndarray, "n k"], float]:
+    """Standard deviations of all parameters from a jackknife over blocks of windows, and their degrees of freedom.
+
+    They are zero for values that are known or stay at their bounds, and infinite for those that the logs do not determine.
+    To the jackknife is added an error of each delay by `TIMING` steps, with the errors of the joint's damping and armature that
+    compensate it: with fine encoders, the integration limits the accuracy.
+    """
+    labels = np.arange(len(fit.shares)) * BLOCKS // max(BLOCKS, len(fit.shares))
+    shares, scores = (np.stack([x[labels == k].sum(0) for k in np.unique(labels)]) for x in (fit.shares, fit.scores))
+    where, found, (joint, kind) = tuple(plan.free), np.zeros(plan.table.shape), plan.free
+    kp = np.asarray(plan.full(fit.values))[:, AT["kp"]]
+    slopes = np.where(plan.relative[kind], kp[joint], 1.0) * np.eye(len(kind))  # of all parameters by the fitted values
+    of_scale = (joint[:, None] == joint) & np.outer(plan.relative[kind], kind == AT["kp"])
+    ratio = np.where(kind == AT["kp"], 1.0, fit.values)[:, None]
+    slopes = np.where(of_scale, -ratio * kp[joint, None] ** 2, slopes)
+    covariance, least = _covariance(shares, scores, fit.moves), light[joint]
+    vague = ~fit.moves | (np.sqrt(np.diag(covariance)) > UNCERTAIN * fit.values) | (fit.values < least)
+    vague &= plan.relative[kind] & (kind == AT["kp"])
+    if vague.any():  # nearly arbitrary scales would only blur the others' deviations
+        covariance = _covariance(shares, scores, fit.moves & ~vague)
+    timed = fit.moves & fit.useful & (kind == AT["delay"])
+    along = covariance[:, timed] / np.diag(covariance)[timed]  # what an error of each delay does to the other values
+    covariance += (TIMING * step) ** 2 * along @ along.T
+    found[where] = np.where(fit.useful, np.sqrt(np.einsum("ab,bc,ac->a", slopes, covariance, slopes)), np.inf)
+    found[np.ix_(np.isin(np.arange(len(found)), joint[vague]), plan.relative)] = np.inf
+    return found, block_degrees(len(shares))
 
 
 # -- the identification
-
-IDENTIFIED = ("kp", "delay", "bias", "armature", "viscous", "coulomb", "coulomb_velocity")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -456,7 +509,7 @@ class CommandIdentification(Summary):
         given: the robot whose inertias were taken as given.
         values: (n, 9) all parameters of all joints, in the order of `PARAMETERS`.
         standard_deviations: (n, 9) their standard deviations: zero for known values and for values at their bounds, infinite
-            for values that the logs do not determine, which keep their start values.
+            for values that the logs do not determine. If kp is one of them, the ratios to kp are still determined.
         degrees: degrees of freedom of the standard deviations, for Student's t.
         identified: names of the identified parameters.
         noise: RMS of measured minus simulated positions of each joint [rad or m].
@@ -484,11 +537,11 @@ class CommandIdentification(Summary):
     step: float
 
     def __getitem__(self, name: str) -> Float[np.ndarray, " n"]:
-        return self.values[:, PARAMETERS.index(name)]
+        return self.values[:, AT[name]]
 
     def deviations(self, name: str) -> Float[np.ndarray, " n"]:
         """Standard deviations of one parameter of all joints."""
-        return self.standard_deviations[:, PARAMETERS.index(name)]
+        return self.standard_deviations[:, AT[name]]
 
     @property
     def chain(self) -> Chain:
@@ -510,9 +563,10 @@ class CommandIdentification(Summary):
         """
         with jax.enable_x64(True):
             chain = as_float64(self.given)
-            windows = _windows([log], np.inf)
-            plan = _Plan(chain, self.values, np.zeros((2, 0), int), _substeps([log], self.step), self.hold)
-            q = _positions(plan, windows, np.zeros(0), _starts(_pieces(chain, [log]), windows))
+            windows = _windows(_motions([log]), np.inf)
+            nothing = np.zeros((2, 0), int), np.zeros(len(PARAMETERS), bool)
+            plan = _Plan(chain, self.values, *nothing, _substeps([log], self.step), self.hold)
+            q = _positions(plan, windows, np.zeros(0), windows.start)
         return np.concatenate([np.asarray(x)[there] for x, there in zip(q, windows.there, strict=True)])
 
     def table(self) -> dict[str, Any]:
@@ -532,10 +586,9 @@ class CommandIdentification(Summary):
 
     def __repr__(self) -> str:
         rows = []
-        for j, name in enumerate(self.given.joint_names):
-            at = [(x, PARAMETERS.index(x)) for x in self.identified]
-            found = ", ".join(f"{x} {self.values[j, k]:.4g} +- {self.standard_deviations[j, k]:.2g}" for x, k in at)
-            rows.append(f"{name}: {found}")
+        for name, value, deviation in zip(self.given.joint_names, self.values, self.standard_deviations, strict=True):
+            found = (f"{x} {value[AT[x]]:.4g} +- {deviation[AT[x]]:.2g}" for x in self.identified)
+            rows.append(f"{name}: {', '.join(found)}")
         held = "" if self.held_out is None else f", {1e3 * np.sqrt((self.held_out**2).mean()):.3g} held out"
         tracking, noise = (1e3 * np.sqrt((x**2).mean()) for x in (self.tracking, self.noise))
         errors = f"RMS error [1e-3 rad or m]: {noise:.3g}{held}; of the commands {tracking:.3g}"
@@ -544,16 +597,6 @@ class CommandIdentification(Summary):
 
 def _substeps(logs: Sequence[Log], step: float) -> int:
     return max(1, math.ceil(max(np.median(np.diff(log.t)) for log in logs) / step - 1e-6))
-
-
-def _starts(pieces: Sequence[_Piece], windows: _Windows) -> Float[np.ndarray, "W m"]:
-    """Initial states of the windows as the filtered logs show them, or at rest where the pieces are too short."""
-    starts = np.concatenate([windows.q[:, 0], 0 * windows.q[:, 0]], axis=1)
-    for w, (run, begin) in enumerate(zip(windows.run, windows.begin, strict=True)):
-        for piece in pieces:
-            if piece.run == run and piece.t[0] - 1e-9 <= begin <= piece.t[-1]:
-                starts[w] = [np.interp(begin, piece.t, x) for x in np.hstack([piece.q, piece.qd]).T]
-    return starts
 
 
 def identify_from_commands(
@@ -611,48 +654,27 @@ def identify_from_commands(
     free, own = _free_of(chain, identified, known or {})
     with jax.enable_x64(True):
         model = as_float64(chain)
-        pieces = _pieces(model, runs)
-        table = _first_guess(pieces, free, own)
+        motions = _motions(runs)
+        windows = _windows(motions, window)
         where = np.stack(np.nonzero(np.tile(free, (chain.n, 1))))
-        plan = _Plan(model, table, where, _substeps(runs, step), hold)
-        windows = _windows(runs, window)
-        starts, values = _starts(pieces, windows), table[tuple(where)]
-        order = np.array(
-            [np.mean(windows.begin[windows.run == r] <= t) for r, t in zip(windows.run, windows.begin, strict=True)]
-        )
-        last = order > 1 - share + 1e-9
-        held_out = None
-        if share and not last.all():
-            first = _fit(plan, windows.of(~last), values, starts[~last])
-            rest = _fit(plan, windows.of(last), first.values, starts[last], move=False) if last.any() else None
-            values, held_out = first.values, rest and rest.noise
-        fit = _fit(plan, windows, values, starts)
+        table, light = _first_guess(model, motions, free, own)
+        together = math.ceil(len(windows.t) / math.ceil(len(windows.t) / TOGETHER))
+        plan = _Plan(model, table, where, free & free[AT["kp"]] & SCALED, _substeps(runs, step), hold, together)
+        values, held_out = table[tuple(where)], None
+        last = windows.place > 1 - share + 1e-9
+        if share and last.any() and not last.all():
+            values = _fit(plan, windows.of(~last), values).values
+            held_out = _fit(plan, windows.of(last), values, move=False).noise
+        fit = _fit(plan, windows, values)
         if others:
-            kept = _checked(chain, others)
-            apart = _windows(kept, window)
-            held_out = _fit(plan, apart, fit.values, _starts(_pieces(model, kept), apart), move=False).noise
-    covariance, degrees = _covariance(fit)
-    final, deviations = table.copy(), np.zeros_like(table)
-    final[tuple(where)], deviations[tuple(where)] = fit.values, np.sqrt(np.diag(covariance))
+            held_out = _fit(plan, _windows(_motions(_checked(chain, others)), window), fit.values, move=False).noise
+        deviations, degrees = _deviations(plan, fit, light, step)
+        final = np.asarray(plan.full(fit.values))
     off = np.concatenate([log.command - log.q for log in runs])  # type: ignore[operator]
-    tracking = np.sqrt((off**2).mean(0))
-    notes = _notes(chain, final, deviations, free, fit.converged)
-    names = tuple(name for name, is_free in zip(PARAMETERS, free, strict=True) if is_free)
-    return CommandIdentification(
-        chain,
-        final,
-        deviations,
-        degrees,
-        names,
-        fit.noise,
-        held_out,
-        tracking,
-        fit.rounds,
-        fit.converged,
-        notes,
-        hold,
-        step,
-    )
+    names, tracking = tuple(np.array(PARAMETERS)[free].tolist()), np.sqrt((off**2).mean(0))
+    notes, errors = _notes(chain, final, deviations, free, fit.converged), (fit.noise, held_out, tracking)
+    of_fit = fit.rounds, fit.converged, notes
+    return CommandIdentification(chain, final, deviations, degrees, names, *errors, *of_fit, hold, step)
 
 
 def _free_of(
@@ -679,19 +701,19 @@ def _free_of(
 
 def _notes(chain: Chain, values, deviations, free, converged: bool) -> tuple[str, ...]:
     """What the logs do not determine, and implausible values."""
-    named = lambda at: ", ".join(np.array(chain.joint_names)[at])
-    notes = [] if converged else [f"the fit did not come to rest in {ROUNDS} steps"]
-    for k, name in enumerate(PARAMETERS):
-        if free[k] and np.isinf(deviations[:, k]).any():
-            notes.append(f"{name} of {named(np.isinf(deviations[:, k]))} is not determined by these logs")
-        if free[k] and name in ("kp", "armature", "viscous", "coulomb"):
-            wrong = values[:, k] < -2 * deviations[:, k]
-            if wrong.any():
-                notes.append(f"{name} of {named(wrong)} is negative: are the inertias of the model too large?")
-    if free[PARAMETERS.index("coulomb_velocity")]:
-        steep = values[:, PARAMETERS.index("coulomb_velocity")] <= LEAST["coulomb_velocity"]
-        if steep.any():
-            notes.append(
-                f"dry friction of {named(steep)} is steeper than the simulation resolves: {LEAST['coulomb_velocity']} rad/s"
-            )
-    return tuple(notes)
+    unknown = np.isinf(deviations)
+    scales = unknown[:, AT["kp"]]
+    said = [
+        (name, unknown[:, k] & ~(scales & SCALED[k]), "is not determined by these logs")
+        for k, name in enumerate(PARAMETERS)
+    ]
+    ratios = ", ".join(name for name, is_scaled in zip(PARAMETERS, free & SCALED, strict=True) if is_scaled)
+    said.append((ratios, scales, "are determined at most relative to one another; pass one as known"))
+    for name in ("kp", "armature", "viscous", "coulomb"):
+        wrong = free[AT[name]] & (values[:, AT[name]] < -2 * deviations[:, AT[name]])
+        said.append((name, wrong, "is negative: are the inertias of the model too large?"))
+    steep = free[AT["coulomb_velocity"]] & (values[:, AT["coulomb_velocity"]] <= STEEPEST)
+    said.append(("dry friction", steep, f"is steeper than the simulation resolves: {STEEPEST} rad/s"))
+    joints = np.array(chain.joint_names)
+    notes = [f"{name} of {', '.join(joints[at])} {text}" for name, at, text in said if at.any()]
+    return (*([] if converged else ["the fit did not come to rest"]), *notes)

@@ -1,13 +1,15 @@
 """Identification from commands, on MuJoCo's logs with known servos: `python -m tests.benchmarks.commands`.
 
-For each robot, the table shows the share of parameters within two standard deviations of the truth, the root mean square of
-errors / standard deviations, the largest and the median error of the delays, and the largest residual in steps of the encoder.
+Each log has other servos, drives, delays (1 to 20 ms) and resolutions of the encoders, which depend on its seed alone. For
+each robot and resolution, the table shows the share of values within two standard deviations of the truth, for each kind of
+parameter, the share of values that the logs determine, and the errors of the delays: median, largest, and share within 0.2 ms.
 """
 
 import argparse
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,17 +21,46 @@ from servo_logs import ROBOTS, command_log, servos
 JUDGED = ("kp", "delay", "bias", "armature", "viscous", "coulomb")
 
 
-def scaled_errors(
-    robot: str, seed: int, seconds: float, rate: float, bits: int
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Errors / standard deviations of all determined parameters, errors of the delays [s], and the largest residual."""
+class Found(NamedTuple):
+    """Errors / standard deviations (6, n), NaN if undetermined; errors of delays [s]; noise relative to the resolution's."""
+
+    scaled: np.ndarray
+    delays: np.ndarray
+    noise: np.ndarray
+
+
+def found_in_log(robot: str, seed: int, bits: int, options: argparse.Namespace) -> Found:
+    """Identify one log."""
     chain, true = servos(robot, seed)
     quantum = 2 * np.pi / 2**bits
-    log = command_log(true, seconds, rate, quantum, seed, harmonics=round(2.5 * seconds), every=1 + seed % 3)
-    found = jaxdyn.identification.identify_from_commands(chain, log, 0.0)
+    log = command_log(
+        true,
+        options.seconds,
+        options.rate,
+        quantum,
+        seed,
+        harmonics=round(2.5 * options.seconds),
+        every=1 + seed // 3 % 3,
+        smooth=options.smooth,
+    )
+    found = jaxdyn.identification.identify_from_commands(chain, log, 0.0, step=options.step)
     off = np.stack([found[name] - true.truth(name) for name in JUDGED])
     deviations = np.stack([found.deviations(name) for name in JUDGED])
-    return (off / deviations)[np.isfinite(deviations)], off[1], float(found.noise.max() / quantum * np.sqrt(12))
+    scaled = np.where(np.isfinite(deviations), off / deviations, np.nan)
+    return Found(scaled, off[JUDGED.index("delay")], found.noise / quantum * np.sqrt(12))
+
+
+def row(name: str, logs: list[Found]) -> str:
+    """One row of the table."""
+    scaled = np.concatenate([x.scaled for x in logs], axis=1)
+    delays = 1e3 * np.abs(np.concatenate([x.delays for x in logs]))
+    known, within = np.isfinite(scaled), np.abs(scaled) <= 2
+    shares = [f"{100 * np.mean(w[k]):.1f}" if k.any() else "-" for w, k in zip(within, known, strict=True)]
+    whole = f"{100 * np.mean(within[known]):.1f} ({np.count_nonzero(known)} of {known.size})"
+    errors = f"{np.median(delays):.3f} | {delays.max():.3f} | {100 * np.mean(delays < 0.2):.1f}"
+    return (
+        f"| {name} | {len(logs)} | {whole} | {' | '.join(shares)} | {errors} | {max(x.noise.max() for x in logs):.2f} |"
+    )
 
 
 def main() -> None:
@@ -37,36 +68,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robots", nargs="+", default=list(ROBOTS), choices=list(ROBOTS))
     parser.add_argument("--count", type=int, default=12, help="logs per robot")
+    parser.add_argument("--first", type=int, default=201, help="seed of the first log")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rate", type=float, default=250.0, help="of the logs [Hz]")
-    parser.add_argument("--bits", type=int, default=14, help="of the encoders, for one turn")
+    parser.add_argument("--bits", type=int, nargs="+", default=[12, 14, 16], help="of the encoders, by turns")
+    parser.add_argument("--step", type=float, default=5e-4, help="of the integration [s]")
+    parser.add_argument(
+        "--smooth", action="store_true", help="MuJoCo's default friction, without a short time constant"
+    )
+    parser.add_argument("--each", action="store_true", help="print each log")
     options = parser.parse_args()
-    print(
-        f"{'robot':8} {'logs':>5} {'values':>7} {'within 2 sd':>12} {'rms':>6} "
-        f"{'delay [ms]':>18} {'residual':>9} {'seconds':>8}"
-    )
-    together = []
+    kinds = " | ".join(JUDGED)
+    print(f"| robot, encoder | logs | % within 2 sd | {kinds} | delay error [ms]: median | max | % < 0.2 | noise |")
+    print("|" + "---|" * (7 + len(JUDGED)))
+    everything, start = [], time.perf_counter()
     for robot in options.robots:
-        start = time.perf_counter()
-        errors, delays, residuals = zip(
-            *(
-                scaled_errors(robot, seed, options.seconds, options.rate, options.bits)
-                for seed in range(1, options.count + 1)
-            ),
-            strict=True,
-        )
-        together.append((np.concatenate(errors), 1e3 * np.abs(np.concatenate(delays)), max(residuals)))
-        _print(robot, options.count, *together[-1], (time.perf_counter() - start) / options.count)
-    _print("all", options.count * len(together), *map(np.concatenate, [[x[k] for x in together] for k in (0, 1)]), 0, 0)
-
-
-def _print(name, logs, errors, delays, residual, seconds) -> None:
-    share, rms = np.mean(np.abs(errors) <= 2), np.sqrt(np.mean(errors**2))
-    within = f"{np.median(delays):.3f}, {delays.max():.3f}, {100 * np.mean(delays < 0.2):.0f} %"
-    print(
-        f"{name:8} {logs:5} {len(errors):7} {share:12.1%} {rms:6.2f} {within:>18} {residual:9.2f} {seconds:8.1f}",
-        flush=True,
-    )
+        logs = []
+        for seed in range(options.first, options.first + options.count):
+            bits = options.bits[seed % len(options.bits)]
+            logs.append((bits, found_in_log(robot, seed, bits, options)))
+            if options.each:
+                print(row(f"{robot} {seed}, {bits} bit", [logs[-1][1]]), file=sys.stderr, flush=True)
+        for bits in sorted({b for b, _ in logs}):
+            print(row(f"{robot}, {bits} bit", [x for b, x in logs if b == bits]), flush=True)
+        everything += [x for _, x in logs]
+    print(row("all", everything))
+    print(f"{(time.perf_counter() - start) / len(everything):.0f} s per log")
 
 
 if __name__ == "__main__":
