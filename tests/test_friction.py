@@ -16,6 +16,7 @@ from jaxdyn.identification import (
     Dahl,
     FrictionModel,
     GearRipple,
+    Knowledge,
     LoadDependent,
     LoadedSlip,
     LuGre,
@@ -26,6 +27,7 @@ from jaxdyn.identification import (
     Stribeck,
     Terms,
     Viscous,
+    accumulate_stream,
     base_parameters,
     fit_friction,
     solve,
@@ -289,3 +291,17 @@ def test_units_and_reach_of_friction_with_memory():
     assert Dahl(width=widths).reach == pytest.approx(1.5e-3)
     assert LuGre(width=widths, excess=np.array([0.5, 0.2])).reach == pytest.approx(5 * 3e-4 * 1.2)
     assert Viscous().reach == 0.0 and LuGre().units(False) == ("N", "N")
+
+
+def test_columns_of_friction_are_asked_for_where_they_are_missing(slipping):
+    chain, _, truth, _, runs = slipping
+    columns = Columns(friction=truth)
+    assert columns.drive_terms == ("armature",) and columns.with_drives.names(2) == Columns().names(2)
+    with pytest.raises(IdentificationError, match="friction model with 8 parameters, but there are 0 signals"):
+        accumulate_stream(columns, chain, [runs[0]])
+    with pytest.raises(IdentificationError, match=r"columns\.of_state\.matrix"):
+        columns.matrix(chain, jnp.zeros(2), jnp.zeros(2), jnp.zeros(2))
+    with pytest.raises(IdentificationError, match="needs drive terms"):
+        base_parameters(chain, columns, knowledge=Knowledge(joints=(chain.joint_names[0],)))
+    with pytest.raises(IdentificationError, match="the base parameters are those of"):
+        fit_friction(chain, runs[:1], truth, base=base_parameters(chain))

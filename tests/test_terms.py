@@ -24,6 +24,7 @@ from jaxdyn import (
 from jaxdyn.identification import (
     Asymmetry,
     BlockFactors,
+    Cable,
     Columns,
     Consistency,
     Coulomb,
@@ -629,7 +630,7 @@ def test_constraints_follow_their_parameters(elbow):
     np.testing.assert_allclose(np.sort(picked), np.sort([x[fitted_names.index("m2")], x[fitted_names.index("Ia1")]]))
     with pytest.raises(IdentificationError, match=r"constraints refer to fc1.*choose=\(\)"):
         setup.known(Consistency(constraints=known_parameters(names, {"fc1": 0.3})), fitted_names)
-    with pytest.raises(IdentificationError, match="constraints refer to 3 parameters"):
+    with pytest.raises(IdentificationError, match="constraints refer to a, which is not a parameter"):
         setup.known(Consistency(constraints=known_parameters(["a", "b", "c"], {"a": 1.0})), fitted_names)
 
 
@@ -691,3 +692,26 @@ def test_raw_torques_are_read_after_their_delay(annotations_unchecked):
     log = Log(t, np.zeros((100, 2)), None, np.stack([3 * t, 5 * t], axis=1))
     found = logged_torque(log, SimpleNamespace(t=t[10:50]), [0.013, 0.021])
     np.testing.assert_allclose(found, np.stack([3 * (t[10:50] + 0.013), 5 * (t[10:50] + 0.021)], axis=1), rtol=1e-12)
+
+
+@pytest.mark.ci
+def test_what_is_taken_from_the_model_stays_when_terms_are_selected():
+    """Friction that is not identified, and parameters that are known by name."""
+    drives = {
+        "armature": jnp.array([0.2, 0.1]),
+        "friction.viscous": jnp.array([1.0, 2.0]),
+        "friction.coulomb": jnp.array([0.5, 0.7]),
+    }
+    arm = jaxdyn.model.with_leaves(jaxdyn.textbook.planar_elbow(), drives)
+    log = jaxdyn.identification.synthetic_log(arm, random_excitation(arm, 10.0, 5, seed=0), 10.0, 200.0, 1e-5, 0.02)
+    some = Terms(drives=("armature", "viscous"))
+    found = jaxdyn.identify(arm, log, terms=some)
+    np.testing.assert_array_equal(found.chain.friction.coulomb, arm.friction.coulomb)
+    assert (found.validation[0].fit.relative < 1).all()
+    cable = dataclasses.replace(some, further=(Cable(powers=(1,), joints=(1,)),), choose=())
+    with pytest.raises(jaxdyn.IdentificationError, match="of which coulomb"):
+        jaxdyn.identify(arm, log, terms=cable)
+    armature = float(arm.armature[1])
+    known = Consistency(constraints=known_parameters(Columns().names(2), {"Ia2": armature}))
+    result = jaxdyn.identify(arm, log, consistent=known)
+    assert result.parameters[result.names.index("Ia2")] == pytest.approx(armature, rel=1e-6)

@@ -1,15 +1,28 @@
 """Vertical prismatic joints (SCARA robots, lifts), whose gravity, torque offset and moving mass act alike."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdyn
 from jaxdyn import inverse_dynamics
 from jaxdyn.dynamics import friction_force
-from jaxdyn.identification import Columns, FrictionModel, Terms, base_parameters, identify
+from jaxdyn.identification import (
+    Columns,
+    FrictionModel,
+    LoadDependent,
+    Terms,
+    base_parameters,
+    identify,
+    random_excitation,
+    synthetic_log,
+)
 from jaxdyn.identification.friction_terms import chain_terms
 from jaxdyn.io import Log, loads
+from jaxdyn.model import with_leaves
 
 BODY = (
     '<inertial><origin xyz="0.1 0.02 -0.1"/><mass value="{}"/>'
@@ -68,3 +81,24 @@ def test_identify_a_scara_robot():
     run = result.validation[0].run
     assert run is not None
     np.testing.assert_allclose(friction.predict(run), result.model.predict(run), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.ci
+def test_friction_that_grows_with_the_weight_of_a_vertical_slide():
+    """The armature adds to the inertia of the mass, but not to the weight that presses on the guide."""
+    chain = with_leaves(
+        jaxdyn.textbook.cartesian_two_link(),
+        {
+            "armature": jnp.array([4.0, 1.0]),
+            "friction.viscous": jnp.array([3.0, 2.0]),
+            "friction.coulomb": jnp.array([1.0, 2.0]),
+        },
+    )
+    log = synthetic_log(chain, random_excitation(chain, 10.0, 5, seed=0), 10.0, 200.0, 1e-5, 0.02)
+    q, qd, qdd = random_excitation(chain, 10.0, 5, seed=0)(jnp.asarray(log.t))[:3]
+    load = np.asarray(jax.vmap(inverse_dynamics, (None, 0, 0, 0))(chain, q, qd, qdd))
+    tau = log.tau + np.array([1.0, 0.0]) * 0.1 * np.abs(load) * np.tanh(np.asarray(qd) / 0.02)
+    terms = Terms(further=(LoadDependent(width=0.02, joints=(1,)),), choose=())
+    result = identify(chain, dataclasses.replace(log, tau=tau), terms=terms)
+    assert result.validation[0].fit.relative[0] < 0.3
+    assert result.parameters[result.names.index("fc1")] == pytest.approx(1.0, abs=0.05)

@@ -59,7 +59,7 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
         model = load_torque_model(path)
         return dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
     given = {"gravity": options.gravity, "ignore_inertials": getattr(options, "ignore_inertials", False)}
-    if format_of(text := read_bytes(path)) is URDF:
+    if format_of(text := read_bytes(path)) is URDF or not allow_nonphysical:  # other formats refuse the options
         known = lambda name: not allow_nonphysical or f'"{name}"'.encode() in text
         given |= {"lock": {k: x for k, x in dict(options.lock).items() if known(k)} or None, "tip": options.tip}
     return TorqueModel(

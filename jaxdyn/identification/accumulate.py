@@ -158,7 +158,7 @@ def _check_finite(run: RunRows, at: int, rows: np.ndarray, weights: np.ndarray) 
     )
 
 
-def _check_shapes(chain: Chain, run: RunRows) -> None:
+def _check_shapes(columns: Columns, chain: Chain, run: RunRows) -> None:
     total, n = len(run.tau), chain.nv
     q, qd, qdd = run.motion
     for name, x, width in (("q", q, chain.nq), *((k, x, n) for k, x in (("qd", qd), ("qdd", qdd), ("tau", run.tau)))):
@@ -172,6 +172,7 @@ def _check_shapes(chain: Chain, run: RunRows) -> None:
         raise IdentificationError(
             f"signals have shape {np.shape(run.signals)}; for {total} samples of {n} joints, it must be ({total}, {n}, k)"
         )
+    columns.check_signals(n, 0 if run.signals is None else np.shape(run.signals)[2])
 
 
 def accumulate_samples(
@@ -209,7 +210,7 @@ def accumulate_samples(
     if not listed:
         raise IdentificationError("there are no samples to accumulate; pass at least one run")
     for run in listed:
-        _check_shapes(chain, run)
+        _check_shapes(columns, chain, run)
     if len({0 if run.signals is None else run.signals.shape[2] for run in listed}) > 1:
         raise IdentificationError("all runs must have the same number of signals")
     if groups is not None:

@@ -90,6 +90,8 @@ class Columns:
     friction: FrictionModel | None = None
 
     def __post_init__(self) -> None:
+        if self.friction is not None:
+            object.__setattr__(self, "drive_terms", tuple(t for t in self.drive_terms if t not in FRICTION))
         unknown = [t for t in self.drive_terms if t not in DRIVE_TERMS]
         if unknown:
             raise IdentificationError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(DRIVE_TERMS)}")
@@ -104,16 +106,33 @@ class Columns:
         """The columns with the drive terms that the friction model replaces in its place."""
         if self.friction is None:
             return self
-        return Columns((*self.drive_terms, *(term for term in FRICTION if term not in self.drive_terms)), self.extra)
+        return Columns((*self.drive_terms, *FRICTION), self.extra)
 
     def friction_names(self, n: int) -> tuple[str, ...]:
         """Names of the parameters of the friction model, which are the last ones."""
         return () if self.friction is None else self.friction.names(n)
 
+    def check_signals(self, n: int, count: int) -> None:
+        """Raise an error if there is a friction model, but its columns are missing from the signals of a run."""
+        if self.friction is not None and count != len(self.friction_names(n)):
+            raise IdentificationError(
+                f"the columns contain a friction model with {len(self.friction_names(n))} parameters, but there are {count} "
+                "signals: pass its columns along the run as signals (FrictionFit.signals), or use columns.of_state"
+            )
+
     def matrix(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv p"]:
-        """Columns W(q, qd, qdd) of the state [N m or N per unit]; columns of links without a body are zero."""
+        """Columns W(q, qd, qdd) [N m or N per unit]; columns of links without a body are zero.
+
+        Raises:
+            IdentificationError: there is a friction model; `of_state` has the other columns.
+        """
+        if self.friction is not None:
+            raise IdentificationError(
+                "the columns of a friction model depend on more than the state: use columns.of_state.matrix(...), and "
+                "FrictionModel.signals for the others"
+            )
         links = only(of_bodies(chain.topology), regressor(chain, q, qd, qdd))
         return jnp.concatenate([links, self.beyond_links(chain, q, qd, qdd)], axis=1)
 

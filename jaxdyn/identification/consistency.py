@@ -43,6 +43,7 @@ class Constraints:
         equal_to: (e,) right-hand sides of the equations.
         least: (i, p) coefficients of the parameters in each inequality.
         least_of: (i,) right-hand sides of the inequalities.
+        names: names of the p parameters, by which `identify` finds them among those of the selected terms; None if unknown.
 
     Raises:
         IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
@@ -52,6 +53,7 @@ class Constraints:
     equal_to: Float[np.ndarray, " e"]
     least: Float[np.ndarray, "i p"]
     least_of: Float[np.ndarray, " i"]
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for rows, values, what in ((self.equal, self.equal_to, "equal"), (self.least, self.least_of, "least")):
@@ -75,8 +77,11 @@ class Constraints:
             raise IdentificationError(
                 f"constraints on {self.equal.shape[1]} and on {other.equal.shape[1]} parameters cannot be combined"
             )
-        fields = [f.name for f in dataclasses.fields(self)]
-        return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
+        if self.names and other.names and self.names != other.names:
+            raise IdentificationError("constraints on different parameters cannot be combined")
+        fields = ("equal", "equal_to", "least", "least_of")
+        both = {field: np.concatenate([getattr(self, field), getattr(other, field)]) for field in fields}
+        return Constraints(**both, names=self.names or other.names)
 
     def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
         """Reduce the constraints to the free parameters, for given values of the fixed parameters.
@@ -160,7 +165,7 @@ def linear_constraints(
         np.array([sign * row for sign, side in sides if side is not None]).reshape(-1, len(row)),
         np.array([sign * side for sign, side in sides if side is not None], float),
     )
-    return Constraints(*stated([(1.0, equal)]), *stated([(1.0, least), (-1.0, most)]))
+    return Constraints(*stated([(1.0, equal)]), *stated([(1.0, least), (-1.0, most)]), tuple(names))
 
 
 def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Constraints:
@@ -206,7 +211,7 @@ def bounding_ellipsoid(
             f"link {link}: an ellipsoid needs a centre of three coordinates and three positive semi-axes [m]"
         )
     row = ellipsoid_row(len(names), link - 1, centre, semi_axes, np.eye(3) if rotation is None else rotation)
-    return inequalities(row[None], np.zeros(1))
+    return dataclasses.replace(inequalities(row[None], np.zeros(1)), names=tuple(names))
 
 
 def ellipsoid_row(p: int, link: int, centre: np.ndarray, axes: np.ndarray, turn: np.ndarray) -> Float[np.ndarray, " p"]:
@@ -234,7 +239,7 @@ def no_constraints(p: int) -> Constraints:
 
 def _links(names: Sequence[str]) -> int:
     """Number of links, of which the first of the ten inertial parameters is the mass m1, m2, ..."""
-    return next(n for n in range(len(names) + 1) if names[10 * n : 10 * n + 1] != (f"m{n + 1}",))
+    return next(n for n in range(len(names) + 1) if list(names[10 * n : 10 * n + 1]) != [f"m{n + 1}"])
 
 
 # -- gauss newton
@@ -299,7 +304,7 @@ class ConsistentProblem:
         return self.floor + 0.5 * float(((self.matrix @ x - self.values) ** 2).sum())
 
     def cost(self, x: Float[np.ndarray, " p"]) -> float:
-        """Total cost of x: misfit, weighted divergence from the prior, and regularisation."""
+        """Total cost of x, whose links are consistent: misfit, weighted divergence from the prior, and regularisation."""
         apart = divergence(prior_factors(self.prior, self.links), prior_factors(x, self.links))
         return self.misfit(x) + self.weight * apart + 0.5 * float((self.ridge * (x - self.prior) ** 2).sum())
 

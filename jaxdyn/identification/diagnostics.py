@@ -205,7 +205,7 @@ def diagnose(
     Cost: about 3 s for 5000 samples of 6 joints, after compilation.
     """
     check_identifiable(chain)
-    columns = columns or all_columns(chain)
+    columns = (columns or all_columns(chain)).with_drives
     with jax.enable_x64(True):
         base = base_parameters(chain, columns)
     return tuple(_findings(chain, list(preprocess_alike(runs, filters)), columns, base))

@@ -240,7 +240,8 @@ def excitation_quality(
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
         qdd: accelerations [rad/s^2 or m/s^2].
-        columns: columns to identify; by default all drive terms, motors and springs of the chain.
+        columns: columns to identify, by default all drive terms, motors and springs of the chain. A friction model is
+            represented by the drive terms that it replaces.
         base: the base parameters of the columns; by default they are computed.
         torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
 
@@ -250,7 +251,7 @@ def excitation_quality(
 
     Cost: O(N p^2) for N samples and p columns, after compilation.
     """
-    columns = columns or all_columns(chain)
+    columns = (columns or all_columns(chain)).with_drives
     base = base or base_parameters(chain, columns)
     noise = checked_noise(torque_noise, chain.nv)
     q, qd, qdd = (np.asarray(x, float) for x in (q, qd, qdd))
@@ -396,7 +397,8 @@ def optimal_excitation(
         clearance: function from q (n,) to distances, () or (m,), that must not be negative, for example distances
             between links; traceable by JAX, and with values that span about ten units. It must be positive in the middle of
             the position ranges, towards which initial motions are scaled down.
-        columns: columns to identify; by default all drive terms, motors and springs of the chain.
+        columns: columns to identify, by default all drive terms, motors and springs of the chain. A friction model is
+            represented by the drive terms that it replaces.
         torque_noise: (n,) standard deviations of the joint torques [N m or N], by default equal; only ratios matter.
         search: settings of the search, such as the number of initial motions and the time limit.
         progress: called with the name of the stage, the number of rounds done, and the total number of rounds.
@@ -411,7 +413,7 @@ def optimal_excitation(
     """
     check_identifiable(chain)
     family = family or FourierSeries()
-    columns = columns or all_columns(chain)
+    columns = (columns or all_columns(chain)).with_drives
     limits = limits or motion_limits(chain)
     if not 0 < usage <= 1:
         raise IdentificationError(f"usage is {usage:g}; it must be above 0 and at most 1")

@@ -193,7 +193,9 @@ def load_factors(path: str | os.PathLike[str]) -> "BlockFactors":
     runs, groups = held.get("runs", np.zeros(1, int)), held.get("groups", np.zeros(0, int))
     valid = all(x.dtype.kind in "iu" and (x >= 0).all() for x in (counts, runs, groups))
     valid &= r.dtype.kind == "f" and r.ndim == 4 and len(r) > 0 and r.shape[2] == r.shape[3] and np.isfinite(r).all()
-    if not (valid and counts.shape == r.shape[:2] and len(runs) == len(r) and len(groups) in (0, len(r))):
+    if not (
+        valid and counts.shape == r.shape[:2] and runs.shape == r.shape[:1] and groups.shape in (r.shape[:1], (0,))
+    ):
         raise IdentificationError(
             f"{name}: invalid factors: r has type {r.dtype} and shape {r.shape}, but must be finite with shape "
             f"(k, n, p + 1, p + 1); counts have type {counts.dtype} and shape {counts.shape}, but must be integers >= 0 with "

@@ -171,10 +171,7 @@ class Fitting:
             for k, (source, part) in enumerate(zip(sources, late, strict=True))
             if part is not None
         ]
-        if first is None:
-            whole = blocks.joined(self.accumulated(late, holdout, motion, holdout, late=True))
-            return held, without, self.solved(whole, None)
-        parts, found = self.stretches(1.0, first.model)
+        parts, found = (parts, None) if first is None else self.stretches(1.0, first.model)
         return held, without, self.solved(self.accumulated(parts[: self.fitted]), found)
 
     def divided(
@@ -230,7 +227,6 @@ class Fitting:
         share: float = 1.0,
         motion: Motion | None = None,
         holdout: float = 0.0,
-        late: bool = False,
     ) -> BlockFactors:
         """Compute the QR factors of the given stretches in blocks.
 
@@ -239,7 +235,6 @@ class Fitting:
             share: fraction of the runs that the stretches cover; the number of blocks is proportional to it.
             motion: the motion that the runs repeat, by default that of the fitted runs if they are fitted whole.
             holdout: held-out share of the repeated motion.
-            late: True if the stretches are those that are held out.
         """
         motion = self.fitted_motion if share == 1.0 else motion
         count, listed = max(1, round(BLOCKS * share)), [(k, p) for k, p in enumerate(parts) if p is not None]
@@ -247,8 +242,7 @@ class Fitting:
         advance = lambda done: self.report("accumulating the regressor", done, total)
         groups = None
         if motion is not None:
-            first = BLOCKS if late else 0  # stretches that are held out have other numbers than those that are fitted
-            groups = [first + motion.groups(k, p.samples.t, count, holdout, late) for k, p in listed]
+            groups = [motion.groups(k, p.samples.t, count, holdout) for k, p in listed]
         return self.factors(listed, advance, count, groups)
 
     def factors(

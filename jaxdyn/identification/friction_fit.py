@@ -28,13 +28,14 @@ from ..dynamics import friction_force
 from ..errors import IdentificationError
 from ..model.chain import Chain, with_leaves
 from .base import BaseParameters, UndeterminedError, base_parameters
-from .columns import Columns
+from .columns import Columns, prior_parameters
 from .defaults import BLOCKS
 from .factors import (
     SHORT,
     BlockFactors,
     RowBlocks,
     as_float64,
+    check_one_by_one,
     contiguous,
     filled,
     least_squares_covariance,
@@ -56,6 +57,8 @@ class Run:
         chain: the robot, in float64.
         columns: the columns.
         leading: columns of the base parameters among those of the state.
+        matrix: coefficients of all columns of the state in these base parameters.
+        prior: the chain's values of the parameters of the state's columns.
         samples: samples at the log's rate.
         kept: indices of the samples that are rows of the regressor.
         dry: columns of dry friction among those of the state, low-pass filtered like the torques, at all samples.
@@ -65,6 +68,8 @@ class Run:
     chain: Chain
     columns: Columns
     leading: Int[np.ndarray, " b"]
+    matrix: Float[np.ndarray, "b p"]
+    prior: Float[np.ndarray, " p"]
     samples: Samples
     kept: Int[np.ndarray, " M"]
     dry: Float[np.ndarray, "N n d"]
@@ -75,11 +80,18 @@ class Run:
         """Measured torques of the rows [N m or N]."""
         return self.samples.tau[self.kept]
 
+    def completed(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, " p"]:
+        """The parameters nearest to the prior that have given base parameters.
+
+        Base parameters of the columns of the state alone would do for the torques, but not for the load, without friction: if
+        masses add to the torque offset of a vertical prismatic joint, they also determine its load.
+        """
+        b = self.matrix
+        return self.prior + b.T @ np.linalg.solve(b @ b.T, values - b @ self.prior)
+
     def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
         """Rigid-body torques at all samples, excluding friction, computed from base parameters [N m or N]."""
-        parameters = np.zeros(len(self.columns.of_state.names(self.chain.n)))
-        parameters[self.leading] = values
-        return load_of(self.chain, self.columns, parameters, self.samples)
+        return load_of(self.chain, self.columns, self.completed(values), self.samples)
 
     def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
         """Iterate over chunks of the base regressor: the slice of row indices, and the regressor of these rows."""
@@ -113,8 +125,10 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
     with jax.enable_x64(True):
         model = as_float64(chain)
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
-    leading = base.kept[base.kept < len(columns.of_state.names(chain.n))]
-    run = Run(model, columns, leading, samples, kept, dry_rows(columns.dry(chain.n)[0], chain, samples))
+    prior = prior_parameters(model, columns.of_state)
+    own = base.kept < len(prior)
+    leading, matrix = base.kept[own], base.matrix[own, : len(prior)]
+    run = Run(model, columns, leading, matrix, prior, samples, kept, dry_rows(columns.dry(chain.n)[0], chain, samples))
     if 8 * len(kept) * chain.n * len(leading) > HELD:
         return run
     return dataclasses.replace(run, held=tuple(rows for _, rows in run.chunks()))
@@ -161,7 +175,7 @@ class FrictionFit:
         columns: the columns, with the fitted nonlinear parameters of each joint in their friction model.
         base: base parameters of the columns, of which the last ones are those of friction.
         parameters: full parameters of the columns, in SI units, of which the last ones are the linear friction parameters.
-            `fit_friction` determines only base parameters: the parameters that are not leading are zero.
+            `fit_friction` determines only base parameters, and completes them to the parameters nearest to the chain's.
         covariance: (b, b) covariance of `values` for fixed nonlinear parameters, from a block jackknife as in
             `Estimate.covariance`.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
@@ -225,7 +239,7 @@ class FrictionFit:
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
         """Names, values, standard deviations and units of the friction parameters, with the nonlinear parameters last."""
         names = list(self.columns.friction_names(self.chain.n))
-        last = slice(-len(names), None)
+        last = slice(len(self.parameters) - len(names), None)
         units = list(self.columns.units(self.chain)[last])
         values, deviations = self.parameters[last].tolist(), np.sqrt(np.diag(self.covariance))[last].tolist()
         for k, name in enumerate(self.model.nonlinear_names()):
@@ -274,7 +288,7 @@ def fit_friction(
     friction memory is not yet known (`FrictionModel.known`) are excluded.
 
     Args:
-        chain: the robot; only its kinematics and gravity are used.
+        chain: the robot, with uncoupled joints; its inertias and armature serve only to complete the parameters.
         runs: samples at the log's rate (`preprocess` with stride 1).
         model: the friction model, with initial nonlinear parameters.
         iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
@@ -286,7 +300,7 @@ def fit_friction(
             values. By default, those of all joints are fitted.
 
     Raises:
-        IdentificationError: no runs were given, or there are too few samples to determine the parameters.
+        IdentificationError: no runs were given, joints are coupled, or there are too few samples to determine the parameters.
 
     Cost: about 0.5 s per iteration for 6 joints and 10 000 samples after decimation by `stride`.
 
@@ -297,6 +311,7 @@ def fit_friction(
     """
     if not runs:
         raise IdentificationError("no run was given for the friction fit; pass at least one")
+    check_one_by_one(chain, "a friction model")
     columns = dataclasses.replace(columns or Columns(("armature",)), friction=model.for_joints(chain.n))
     base = base_parameters(chain, columns) if base is None else base
     if base.matrix.shape[1] != (count := len(columns.names(chain.n))):
@@ -373,13 +388,13 @@ def _fit(
         taken, damping = taken + 1, max(0, damping - 1)
         if gain < CONVERGED:
             break
-    parameters = np.zeros(base.matrix.shape[1])
-    parameters[base.kept] = now.values
+    rigid = runs[0].completed(now.values[:size])
+    linear = now.values[size:] - base.matrix[size:, : len(rigid)] @ rigid
     return FrictionFit(
         chain=chain,
         columns=dataclasses.replace(columns, friction=now.model),
         base=base,
-        parameters=parameters,
+        parameters=np.concatenate([rigid, linear]),
         covariance=_left_out(now, _in_motion(now, runs, known), size, chosen),
         noise=now.noise,
         nonlinear=nonlinear_values(now.model, n),

@@ -34,9 +34,8 @@ _UNITS = ("N m/rad", "N m s/rad", "s", "rad", "kg m^2", "N m s/rad", "N m", "rad
 UNITS = dict(zip(PARAMETERS, _UNITS, strict=True))
 IDENTIFIED = ("kp", "delay", "bias", "armature", "viscous", "coulomb", "coulomb_velocity")
 AT = {name: k for k, name in enumerate(PARAMETERS)}
-SCALED = np.isin(
-    PARAMETERS, ["kp", "kd", "armature", "viscous", "coulomb", "offset"]
-)  # all proportional to the inertias
+# all proportional to the inertias
+SCALED = np.isin(PARAMETERS, ["kp", "kd", "armature", "viscous", "coulomb", "offset"])
 LONGEST = 0.1  # longest delay among the start values [s]
 CUTOFF = 10.0  # of the filter for the start values [Hz]
 STAGES = 12  # most iterations of a step's equation, which end when the velocity changes by less than SETTLED [rad/s]
@@ -70,7 +69,7 @@ class _Windows(NamedTuple):
         knots: times at which the command changes, from well before the window to its end [s].
         command: the command from each knot on, and `travel`, its integral over time up to the knot [rad s].
         start: the state (q, qd) at the first row, as the filtered log shows it, and `spread`, its standard deviations.
-        place: the share of the log that ends with this window.
+        place: the share of the log up to the end of this window.
     """
 
     t: Float[np.ndarray, "W R"]
@@ -143,7 +142,7 @@ def _drive(chain: Chain, table: Array, u: Array, x: Array, xd: Array, before: Ar
 
 
 def _stiff_chain(chain: Chain, table: Array, qd: Array, a: Array, h: Array) -> tuple[Chain, Array]:
-    """The derivative of friction by the step's acceleration, and a chain with this additional armature."""
+    """A chain with the derivative of friction by the step's acceleration as additional armature, and this derivative."""
     _, kd, _, _, armature, viscous, coulomb, width, _ = table.T
     slope = _sign_between(qd / width, (qd + h * a) / width)[1]
     stiff = h * ((kd + viscous) / 2 + coulomb / width * slope)
@@ -559,15 +558,19 @@ class CommandIdentification(Summary):
     def predict(self, log: Log) -> Float[np.ndarray, "N n"]:
         """Positions that the robot and its servos reach under a log's commands, from the log's first state [rad or m].
 
-        A log with gaps is simulated in pieces, each from its own first state.
+        A log with gaps is simulated in pieces, each from its own first state; positions of pieces that are too short to
+        have a velocity are NaN.
         """
         with jax.enable_x64(True):
             chain = as_float64(self.given)
-            windows = _windows(_motions([log]), np.inf)
+            motions, out = _motions([log]), np.full(log.q.shape, np.nan)
+            windows = _windows(motions, np.inf)
             nothing = np.zeros((2, 0), int), np.zeros(len(PARAMETERS), bool)
             plan = _Plan(chain, self.values, *nothing, _substeps([log], self.step), self.hold)
             q = _positions(plan, windows, np.zeros(0), windows.start)
-        return np.concatenate([np.asarray(x)[there] for x, there in zip(q, windows.there, strict=True)])
+        for motion, x, there in zip(motions, q, windows.there, strict=True):
+            out[motion.first : motion.first + len(motion.t)] = np.asarray(x)[there]
+        return out
 
     def table(self) -> dict[str, Any]:
         """Columns of a table with one row per joint and parameter: value, standard deviation, 95 % interval, unit."""

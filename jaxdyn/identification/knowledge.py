@@ -83,6 +83,10 @@ class Knowledge:
                     f"a standard deviation is specified for {name!r}, which is identified or is not part of the robot"
                 )
             _check_deviation(s, f"of {name!r}", 0.0)
+        if columns.friction is not None and joints:
+            raise IdentificationError(
+                "a friction model is fitted at all joints: knowledge of some drives needs drive terms"
+            )
         own = prior_parameters(chain, columns)
         fixed, rows = np.zeros(len(own), bool), []
         for i in links:

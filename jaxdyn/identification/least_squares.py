@@ -34,7 +34,7 @@ class Estimate:
         values: (b,) estimated base parameters, in SI units.
         covariance: (b, b) covariance of the values, from a jackknife over eight blocks of the data or, if a motion is
             repeated, over eight stretches of it. It accounts for correlated residuals, for example due to filters or
-            unmodelled friction; without blocks, it is `independent`.
+            unmodelled friction; without blocks, it is `independent_covariance`.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
         condition: condition number of the (weighted) base regressor.
         scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.

@@ -206,6 +206,8 @@ def identify_mechanism(
         columns = (
             all_columns(chain) if joints[driven_joints(chain.topology)[leading_joints(chain)]].any() else Columns(())
         )
+    if columns.friction is not None:
+        raise IdentificationError("a friction model needs logs of joints alone, not a MechanismLog: use drive terms")
     weighed = consistent is not None and consistent.mass is not None
     consistent = None if consistent is None else consistent.of(columns.names(chain.n))
     with jax.enable_x64(True):

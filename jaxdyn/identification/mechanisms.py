@@ -367,9 +367,8 @@ def read_mechanism_log(
     joints = [coordinate_names(chain)[k] for k in layout(chain).columns]
     clock = next((name for name in table.names if name.lower() in ALIASES["t"]), "t")
     found = columns_by_joint(path, table.names, joints)
-    wanted = {
-        f"q_{name}": found.get(("q", name), f"q_{name}") for name in joints
-    }  # names in the table, by standard name
+    # names in the table, by standard name
+    wanted = {f"q_{name}": found.get(("q", name), f"q_{name}") for name in joints}
     wanted |= {f"tau_{name}": found["tau", name] for name in joints if ("tau", name) in found}
     whole = [kind for kind in (IMU, POSE) if set(kind) <= there] or [kind for kind in (IMU, POSE) if there & set(kind)]
     base, frames, kinds = (

@@ -21,7 +21,7 @@ from .mechanism_fit import identify_mechanism
 from .mechanisms import MechanismLog
 from .preprocessing import Filters
 from .result import Identification
-from .selection import TermChoice, choose_terms, setup_of
+from .selection import TermChoice, choose_terms, known_friction, setup_of
 from .stretches import motion_of, prepared, with_commands
 from .terms import Terms
 from .validation import play
@@ -110,6 +110,8 @@ def identify(
                 "joints; omit one of the two"
             )
         terms = dataclasses.replace(terms, choose=())
+    if known_friction(chain, terms):
+        terms = dataclasses.replace(terms, choose=tuple(part for part in terms.choose if part != "friction"))
     logs, unseen, holdout = _runs(chain, logs, validate, knowledge)  # type: ignore[arg-type]
     report = progress or (lambda stage, done, total: None)
     choice = choose_terms(chain, logs, terms, filters, share=1 - (holdout or 0.0), progress=report)
@@ -158,9 +160,12 @@ def _runs(
                 joints="chain.joint_names",
                 numbered="the names of all joints in the log",
             )
-    named = [
-        check_log(log, chain, allow_still=True) for log in named
-    ]  # a joint may rest in one run and move in another
+        if (bad := ~np.isfinite(np.concatenate([log.q, log.tau], axis=1)).all(axis=1)).any():
+            raise IdentificationError(
+                f"{log.source}: sample {int(np.argmax(bad))} (counted from 0) contains NaN or infinity; remove such samples"
+            )
+    # a joint may rest in one run and move in another
+    named = [check_log(log, chain, allow_still=True) for log in named]
     logs, unseen = named[: len(logs)], named[len(logs) :]
     span = np.max([np.ptp(log.q, axis=0) for log in logs], axis=0)
     if knowledge is not None and knowledge.joints is not None and chain.coupling is None:  # known drives need not move

@@ -161,6 +161,7 @@ def predict(
         raise IdentificationError(
             f"signals have shape {signals.shape}; for {total} samples of {n} joints, it must be ({total}, {n}, k)"
         )
+    columns.check_signals(chain.n, signals.shape[2])
     held = np.asarray(parameters)
     width = len(columns.of_state.names(chain.n)) + signals.shape[2]
     if held.shape != (width,):

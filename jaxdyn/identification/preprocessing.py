@@ -468,20 +468,17 @@ class Motion:
         parts = (getattr(self, field.name)[:runs] for field in dataclasses.fields(self))
         return Motion(*parts) if any(self.repeats[:runs]) else None
 
-    def groups(
-        self, run: int, t: Float[np.ndarray, " N"], count: int, share: float = 0.0, late: bool = False
-    ) -> Int[np.ndarray, " N"]:
+    def groups(self, run: int, t: Float[np.ndarray, " N"], count: int, share: float = 0.0) -> Int[np.ndarray, " N"]:
         """Number of the stretch of the motion, of `count` stretches of equal length, that a run shows at given times.
 
         Args:
             share: share of the motion that is held out (`held`); only the rest is divided into stretches.
-            late: True to divide only the motion that is held out.
         """
         knots, axis = [0.0], [0.0]
         for a, b in itertools.pairwise((0.0, *self.lengths)):
             kept, gone = (1 - share) * (b - a), share * (b - a)
             knots += [b - gone, b]
-            axis += [axis[-1] + (0.0 if late else kept), axis[-1] + (gone if late else kept)]
+            axis += [axis[-1] + kept, axis[-1] + kept]
         place = np.interp(self._at(run, t, self.places), knots, axis)
         return np.clip((count * place / max(axis[-1], 1e-9)).astype(int), 0, count - 1)
 

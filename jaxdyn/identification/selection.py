@@ -657,15 +657,21 @@ class Setup:
                 not fitted.
         """
         given = consistent.constraints
-        if given is not None and given.equal.shape[1] != len(names):
+        own = names if given is None else given.names
+        if given is not None and own is None:  # in the order of the fitted parameters, or of those before the selection
+            own = names if given.equal.shape[1] == len(names) else self.names
+        if given is not None and own is not None and own != names:
             rows = np.concatenate([given.equal, given.least])
             where = {name: k for k, name in enumerate(names)}
-            if rows.shape[1] != len(self.names):
+            if rows.shape[1] != len(own):
                 raise IdentificationError(
-                    f"the constraints refer to {rows.shape[1]} parameters, but there are {len(self.names)}: "
-                    f"{', '.join(self.names)}"
+                    f"the constraints refer to {rows.shape[1]} parameters, but there are {len(own)}: {', '.join(own)}"
                 )
-            gone = [name for k, name in enumerate(self.names) if rows[:, k].any() and name not in where]
+            if unknown := [name for name in own if name not in where and name not in self.names]:
+                raise IdentificationError(
+                    f"the constraints refer to {unknown[0]}, which is not a parameter; the parameters are {', '.join(names)}"
+                )
+            gone = [name for k, name in enumerate(own) if rows[:, k].any() and name not in where]
             if gone:
                 raise IdentificationError(
                     f"the constraints refer to {', '.join(gone)}, which the selected friction model replaces",
@@ -673,16 +679,21 @@ class Setup:
                     terms="Terms(choose=())",
                 )
             moved = np.zeros((len(rows), len(names)))
-            for k, name in enumerate(self.names):
+            for k, name in enumerate(own):
                 if name in where:
                     moved[:, where[name]] = rows[:, k]
             blank = no_constraints(len(names))
             equal, least = np.split(moved, [len(given.equal)])
             given = dataclasses.replace(
-                blank, equal=equal, equal_to=given.equal_to, least=least, least_of=given.least_of
+                blank, equal=equal, equal_to=given.equal_to, least=least, least_of=given.least_of, names=names
             )
             consistent = dataclasses.replace(consistent, constraints=given)
         return consistent.of(names)
+
+
+def known_friction(chain: Chain, terms: Terms) -> tuple[DriveTerm, ...]:
+    """Drive terms of friction that are taken from the chain instead of identified."""
+    return tuple(t for t in FRICTION if t not in terms.drives and np.any(np.asarray(getattr(chain.friction, t))))
 
 
 def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | None) -> Setup:
@@ -713,7 +724,13 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
             springs = dataclasses.replace(joint_springs(chain, choice.springs), positive=True)
             columns = dataclasses.replace(columns, extra=(*columns.extra, springs))
     friction = None
-    if choice is not None and choice.further:
+    if known := known_friction(chain, terms):  # a friction model would replace it
+        if further:
+            raise IdentificationError(
+                f"further terms replace the friction of the model, of which {', '.join(known)} is not identified",
+                "Add it to the drive terms, or set it to zero in the model",
+            )
+    elif choice is not None and choice.further:
         friction = choice.further
     elif further or choice is not None:  # as friction terms, viscous and Coulomb friction are filtered like the torques
         width = np.asarray(chain.friction.coulomb_velocity, float)

@@ -25,7 +25,7 @@ class Terms(Summary):
 
     Attributes:
         drives: the drive terms to identify, any of armature, viscous, coulomb and offset. The parameters of the other
-            drive terms are taken from the chain.
+            drive terms are taken from the chain; if they contain friction, no friction is selected.
         further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values.
             Their nonlinear parameters are fitted at the sample rate of the log.
         extra: regressor columns that affect several joints (`coupled_drive`) or are user-defined (`ExtraColumns`). The

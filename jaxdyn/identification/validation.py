@@ -1,4 +1,4 @@
-"""Models beside measurements: simulated logs and positions, comparison of models, torque bands, and play in gears."""
+"""Models beside measurements: simulated logs and positions, comparison of models, base regressors, and play in gears."""
 
 import dataclasses
 import math

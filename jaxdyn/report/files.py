@@ -75,9 +75,9 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     - identifiable: yes, only in sums, no, or known;
     - model_value: value in the identified, physically consistent model.
 
-    The value of a base parameter is its unconstrained estimate, with a standard deviation from a block
-    jackknife. The values of the full set and of friction are those of the written model, with the standard deviations and
-    intervals of the same, physically consistent estimate; an interval ends at the parameter's bound, for example zero. A
+    The value of a base parameter is its unconstrained estimate, with a standard deviation from a block jackknife. The
+    values of the full set and of the nonlinear parameters are those of the written model, with the standard deviations
+    and intervals of the same, physically consistent estimate; an interval ends at the parameter's bound, for example zero. A
     parameter of the full set has a standard deviation only if it is also a base parameter; otherwise its value depends on
     how the set was completed. Numbers have full precision, and missing numbers are empty cells.
 

@@ -508,10 +508,9 @@ def _full(result: Identification) -> str:
     known = {row["name"] for row in rows if row["identifiable"] == "known"}
     taken = [f"link {name}" for i, name in enumerate(chain.link_names) if f"m{i + 1}" in known]
     taken += [row["name"] for row in rows[10 * chain.n :] if row["name"] in known]
-    shown = (
-        10 + len(result.columns.drive_terms)
-    ) * chain.n  # with the drives and friction, which have a table of their own
-    inertial, extra = rows[: 10 * chain.n], rows[shown : len(rows) - len(result.columns.friction_names(chain.n))]
+    # drives and friction have a table of their own
+    first, friction = (10 + len(result.columns.drive_terms)) * chain.n, len(result.columns.friction_names(chain.n))
+    inertial, extra = rows[: 10 * chain.n], rows[first : len(rows) - friction]
     columns = [names_column("link", chain.link_names)]
     for k, (name, of) in enumerate(zip(INERTIAL_NAMES, ("kg", *["kg m"] * 3, *["kg m²"] * 6), strict=True)):
         edge = "edge" if name in ("mx", "Ixx") else ""

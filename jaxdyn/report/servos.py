@@ -90,7 +90,7 @@ def servos_html(
     units, joints = position_units(chain), chain.joint_names
     headline = (
         f"Simulated from the commands alone, {which} positions err by {rounded(share)} % of the distance between commands and "
-        "measured positions."
+        "measured positions in the fitted logs, RMS of all joints."
     )
     tiles = tile(f"{rounded(share)} %", f"error of {which} positions", "of the commands' distance, all joints")
     ratio = 100 * held[worst] / found.tracking[worst]
@@ -106,7 +106,7 @@ def servos_html(
     for log in logs:
         simulated = found.predict(log)
         for j in range(chain.n):
-            words, rms = ("position", "error", units[j]), float(np.sqrt(((log.q - simulated)[:, j] ** 2).mean()))
+            words, rms = ("position", "error", units[j]), float(np.sqrt(np.nanmean((log.q - simulated)[:, j] ** 2)))
             caption = f"error {rounded(rms)} {units[j]} RMS, simulated from the first state of the log"
             views.append(time_view(log.t, log.q[:, j], {"simulated": simulated[:, j]}, (), words, caption, points))
     choices = (("run", [log.source for log in logs]), ("joint", joints))
@@ -137,7 +137,7 @@ def _parameters(found: CommandIdentification) -> str:
     def cell(j: int, k: int) -> Cell:
         value, deviation = float(found.values[j, k]), float(found.standard_deviations[j, k])
         if not np.isfinite(deviation):
-            return "not determined", "no", f"{PARAMETERS[k]} keeps its start value, {value:.4g}"
+            return "not determined", "no", f"the logs do not determine {PARAMETERS[k]}; the simulation uses {value:.4g}"
         shown, unsure = with_deviation(value, deviation)
         return shown + element("small", f"± {unsure}"), "", f"95 % interval {low[j, k]:.4g} to {high[j, k]:.4g}"
 
