@@ -176,6 +176,6 @@ def test_the_command_compares_files_of_different_kinds(models, log, tmp_path, ca
     assert "low-pass 12 Hz on positions, 12 Hz on torques" in out.read_text("utf-8")
     (tmp_path / "my.toml").write_text("terms = []")
     assert main([*words, "--settings", str(tmp_path / "my.toml"), "--out", str(out)]) == 1
-    assert "unknown key 'terms'. The keys are lock, tip" in capsys.readouterr().err
+    assert "the key 'terms' belongs to another command. The keys are lock, tip" in capsys.readouterr().err
     assert main([*words, "--log", str(tmp_path / "gone.csv"), "--out", str(tmp_path / "no.html")]) == 1
     assert "gone.csv" in capsys.readouterr().err and not (tmp_path / "no.html").exists()

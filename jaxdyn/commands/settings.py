@@ -149,8 +149,8 @@ def read_settings(path: str, names: Sequence[str]) -> dict[str, Any]:
         if name not in names:
             near = difflib.get_close_matches(name.replace("-", "_").lower(), names, 3, 0.5)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
-            what = "key {!r} that does not apply to this command" if name in KEYS else "unknown key {!r}"
-            raise JaxdynError(what.format(name), f"{hint}The keys are {', '.join(names)}", place=path)
+            what = f"the key {name!r} belongs to another command" if name in KEYS else f"unknown key {name!r}"
+            raise JaxdynError(what, f"{hint}The keys are {', '.join(names)}", place=path)
         if not KINDS[KEYS[name].kind](value):
             raise JaxdynError(f"{name} is {value!r}", f"it must be {KEYS[name].kind}: {KEYS[name].about}", place=path)
         if "number" in KEYS[name].kind and "joint numbers" not in KEYS[name].kind:
