@@ -239,9 +239,9 @@ class FrictionFit:
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
         """Names, values, standard deviations and units of the friction parameters, with the nonlinear parameters last."""
         names = list(self.columns.friction_names(self.chain.n))
-        last = slice(len(self.parameters) - len(names), None)
-        units = list(self.columns.units(self.chain)[last])
-        values, deviations = self.parameters[last].tolist(), np.sqrt(np.diag(self.covariance))[last].tolist()
+        last = lambda x: list(x[len(x) - len(names) :])
+        units, values = last(self.columns.units(self.chain)), last(self.parameters.tolist())
+        deviations = last(np.sqrt(np.diag(self.covariance)).tolist())
         for k, name in enumerate(self.model.nonlinear_names()):
             for j in np.flatnonzero(np.isfinite(self.nonlinear_deviations[:, k])):
                 value = float(self.nonlinear[j, k])
