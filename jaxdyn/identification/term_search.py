@@ -267,8 +267,11 @@ class Gain:
 
     @property
     def loss(self) -> Bool[np.ndarray, " n"]:
-        """Mask of the joints whose loss is significant, by the same test, and increases the RMS error by at least 1 %."""
-        return (self.ratio < -self.least) & (self.share < 1 - (1 + LEAST) ** 2)
+        """Mask of the joints whose RMS error increases by at least 1 % and by more than one standard error.
+
+        This is the one-standard-error rule (Breiman et al. 1984), which prefers the simpler of two models.
+        """
+        return (self.ratio < -1.0) & (self.share < 1 - (1 + LEAST) ** 2)
 
 
 def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> Gain:
