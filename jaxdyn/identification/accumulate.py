@@ -115,13 +115,6 @@ class Rows:
             for run in self.runs
         ]
 
-    def joined(self, other: "Rows") -> "Rows":
-        """The rows of both, sorted by the numbers of the runs."""
-        both = lambda name: (*getattr(self, name), *getattr(other, name))
-        order = np.argsort(both("numbers"), kind="stable")
-        of = lambda name: tuple(both(name)[k] for k in order)
-        return dataclasses.replace(self, runs=of("runs"), labels=of("labels"), numbers=of("numbers"))
-
     def _chunks(self, run: RunRows, beside: np.ndarray | None) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Index of the first sample, rows and weights of each chunk of a run."""
         signals = np.zeros((*run.tau.shape, 0)) if run.signals is None else run.signals

@@ -317,7 +317,7 @@ class BlockFactors:
         return self.of(~late), self.of(late)
 
     def joined(self, other: "BlockFactors") -> "BlockFactors":
-        """These blocks and those of another object, sorted by run; both may contain blocks of the same run."""
+        """These blocks and those of another object, sorted by run, without `rows`; both may have blocks of the same run."""
         if self.r.shape[1:] != other.r.shape[1:]:
             raise IdentificationError(
                 f"blocks of shapes {self.r.shape} and {other.r.shape} are incompatible: they must come from one robot "
@@ -327,8 +327,7 @@ class BlockFactors:
         order = np.argsort(runs, kind="stable")
         both = lambda a, b: np.concatenate([a, b])[order]
         groups = None if self.groups is None or other.groups is None else both(self.groups, other.groups)
-        rows = None if self.rows is None or other.rows is None else self.rows.joined(other.rows)
-        return BlockFactors(both(self.r, other.r), both(self.counts, other.counts), runs[order], groups, rows)
+        return BlockFactors(both(self.r, other.r), both(self.counts, other.counts), runs[order], groups)
 
     def thinned(self) -> "BlockFactors":
         """The blocks of one run, with the shortest neighbours merged until at most twice `BLOCKS` are left."""

@@ -164,8 +164,7 @@ class Fitting:
         parts, first = self.stretches(1 - holdout, None, motion)
         halves = self.divided(parts, holdout, motion)
         early, late = ([half[k] for half in halves] for k in (0, 1))
-        blocks = self.accumulated(early, 1 - holdout, motion, holdout)
-        without = self.solved(blocks, first)
+        without = self.solved(self.accumulated(early, 1 - holdout, motion, holdout), first)
         held = [
             self.evaluated(f"held out: {held_out_of(holdout, motion)}{source}", part, without, (k, early))
             for k, (source, part) in enumerate(zip(sources, late, strict=True))
@@ -269,7 +268,7 @@ class Fitting:
         if possible is not None:
             whole = filled(possible.parameters)
             possible = dataclasses.replace(possible, parameters=whole)
-        of = lambda x, c: friction and dataclasses.replace(friction, parameters=x, covariance=c)
+        covariance = (estimate if possible is None else possible).covariance
         return Solution(
             blocks=estimate.blocks,
             estimate=estimate,
@@ -277,7 +276,7 @@ class Fitting:
             consistent=possible,
             parameters=whole,
             nearest=nearest,
-            friction=of(whole, (estimate if possible is None else possible).covariance),
+            friction=friction and dataclasses.replace(friction, parameters=whole, covariance=covariance),
         )
 
     def possible(self, estimate: Estimate) -> ConsistentEstimate | None:

@@ -27,7 +27,7 @@ from .._summary import data_frame
 from ..dynamics import friction_force
 from ..errors import IdentificationError
 from ..model.chain import Chain, with_leaves
-from .base import BaseParameters, UndeterminedError, base_parameters
+from .base import BaseParameters, UndeterminedError, base_parameters, nearest_parameters
 from .columns import Columns, prior_parameters
 from .defaults import BLOCKS
 from .factors import (
@@ -56,8 +56,7 @@ class Run:
     Attributes:
         chain: the robot, in float64.
         columns: the columns.
-        leading: columns of the base parameters among those of the state.
-        matrix: coefficients of all columns of the state in these base parameters.
+        base: base parameters of the columns of the state.
         prior: the chain's values of the parameters of the state's columns.
         samples: samples at the log's rate.
         kept: indices of the samples that are rows of the regressor.
@@ -67,8 +66,7 @@ class Run:
 
     chain: Chain
     columns: Columns
-    leading: Int[np.ndarray, " b"]
-    matrix: Float[np.ndarray, "b p"]
+    base: BaseParameters
     prior: Float[np.ndarray, " p"]
     samples: Samples
     kept: Int[np.ndarray, " M"]
@@ -86,8 +84,7 @@ class Run:
         Base parameters of the columns of the state alone would do for the torques, but not for the load, without friction: if
         masses add to the torque offset of a vertical prismatic joint, they also determine its load.
         """
-        b = self.matrix
-        return self.prior + b.T @ np.linalg.solve(b @ b.T, values - b @ self.prior)
+        return nearest_parameters(self.base, values, self.prior)
 
     def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
         """Rigid-body torques at all samples, excluding friction, computed from base parameters [N m or N]."""
@@ -104,7 +101,7 @@ class Run:
         with jax.enable_x64(True):
             whole = chunk_rows(self.columns, self.chain, *states)[: len(rows)]
         whole[:, :, self.columns.dry(self.chain.n)[1]] = self.dry[rows]
-        return whole[:, :, self.leading]
+        return whole[:, :, self.base.kept]
 
 
 def load_of(
@@ -127,9 +124,9 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
     prior = prior_parameters(model, columns.of_state)
     own = base.kept < len(prior)
-    leading, matrix = base.kept[own], base.matrix[own, : len(prior)]
-    run = Run(model, columns, leading, matrix, prior, samples, kept, dry_rows(columns.dry(chain.n)[0], chain, samples))
-    if 8 * len(kept) * chain.n * len(leading) > HELD:
+    base = dataclasses.replace(base, kept=base.kept[own], matrix=base.matrix[own, : len(prior)])
+    run = Run(model, columns, base, prior, samples, kept, dry_rows(columns.dry(chain.n)[0], chain, samples))
+    if 8 * len(kept) * chain.n * base.size > HELD:
         return run
     return dataclasses.replace(run, held=tuple(rows for _, rows in run.chunks()))
 
@@ -147,7 +144,7 @@ def factors_with(
         blocks: for each run, the friction columns (M, n, k) of each joint.
         groups: for each run, the stretch of a repeated motion that each row shows.
     """
-    n, size = runs[0].samples.n, len(runs[0].leading) + blocks[0].shape[2] + 1
+    n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1
     labels = contiguous([len(run.kept) for run in runs]) if groups is None else groups
     found = RowBlocks(labels, n, size, groups is not None)
     for k, (run, mask, columns) in enumerate(zip(runs, known, blocks, strict=True)):
@@ -343,7 +340,7 @@ def _fit(
     free: Sequence[int] | None,
 ) -> FrictionFit:
     """`fit_friction` for prepared runs and columns with the initial friction model."""
-    n, size, start = chain.n, len(runs[0].leading), columns.friction
+    n, size, start = chain.n, runs[0].base.size, columns.friction
     assert start is not None
     known = [start.known(run.samples)[run.kept] for run in runs]
     chosen = start.chosen(n)
@@ -408,7 +405,7 @@ def _first_guess(runs: Sequence[Run]) -> np.ndarray:
     """Rigid-body parameters from a fit with viscous, Coulomb and constant friction, for the initial loads."""
     speeds = [run.samples.qd[run.kept] for run in runs]
     plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
-    factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, len(runs[0].leading)
+    factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
     a, y, _ = _stack(factors.r, size, [np.ones((len(factors.r), 3), bool)], np.ones(len(factors.r)))
     return _least_squares(a, y)[0][:size]
 
