@@ -13,7 +13,11 @@ from jaxdyn import IdentificationError, textbook
 from jaxdyn.identification import (
     FrictionModel,
     Knowledge,
+    MaxwellSlip,
+    Offset,
+    Samples,
     Terms,
+    Viscous,
     base_parameters,
     identify_payload,
     identify_together,
@@ -29,7 +33,7 @@ from jaxdyn.identification.friction_terms import chain_terms
 from jaxdyn.identification.knowledge import Known, body_rows, mirrored_parameters
 from jaxdyn.identification.prediction import row_chunks
 from jaxdyn.report import write_report
-from regression import dense_blocks
+from regression import dense_blocks, known_arm
 
 PLAIN = Terms(choose=())
 
@@ -282,6 +286,33 @@ def test_two_arms_share_their_links(geared):
     )
 
 
+@pytest.mark.ci
+def test_friction_with_memory_is_each_robots_own():
+    """Joints that slip over other distances at another friction, and links that both arms share."""
+    law = ("viscous", "coulomb", "stribeck", "offset")
+    arm = jaxdyn.model.with_leaves(known_arm(), {f"friction.{x}": jnp.zeros(3) for x in law})
+    given = {"left": (0.02, np.array([[2.0, 0.1, 6.0], [2.0, -0.1, 5.0], [1.0, 0.2, 3.0]]))}
+    given["right"] = 0.05, given["left"][1] * [1.5, -1.0, 0.6]
+    terms, logs, t = lambda width: (Viscous(), Offset(), MaxwellSlip(width=width)), {}, np.arange(3000) / 200
+    for seed, (name, (width, coefficients)) in enumerate(given.items()):
+        q, qd, qdd = (np.asarray(x) for x in random_excitation(arm, 15.0, 5, seed)(jnp.asarray(t)))
+        samples = Samples(t, q, qd, qdd, np.zeros_like(q), 200.0, ((0, len(t)),), 100.0, 100.0)
+        friction = np.einsum("tjk,jk->tj", FrictionModel(terms(width)).blocks(samples), coefficients)
+        tau = np.asarray(jax.vmap(lambda *x: jaxdyn.inverse_dynamics(arm, *x))(q, qd, qdd)) + friction
+        noise = np.random.default_rng(seed).normal(size=(2, *q.shape))
+        logs[name] = jaxdyn.Log(t, q + 1e-6 * noise[0], None, tau + 0.02 * noise[1], name)
+    wanted = Terms(("armature", "viscous", "offset"), further=(MaxwellSlip(width=0.03),), choose=())
+    found = identify_together(arm, logs, terms=wanted)
+    for name, (width, coefficients) in given.items():
+        result = found[name]
+        np.testing.assert_allclose(result.friction.nonlinear, width, rtol=0.01)
+        expected = np.concatenate([np.ravel(arm.inertia), arm.armature, coefficients.ravel()])
+        off = (result.estimate.values - result.base.matrix @ expected) / result.estimate.standard_deviations
+        assert result.model.needs_full_rate and np.mean(np.abs(off) < 2) >= 0.9 and np.abs(off).max() < 4
+        assert result.validation[0].fit.rms.max() < 0.01
+    assert np.array_equal(found["left"].chain.inertia, found["right"].chain.inertia)
+
+
 def test_robots_that_cannot_be_fitted_together_are_refused(geared):
     log = run_of(geared, 5, 1.0)
     cases = [
@@ -289,7 +320,7 @@ def test_robots_that_cannot_be_fitted_together_are_refused(geared):
         ({"left": log, "right": log}, {"terms": Terms()}, "no terms can be selected"),
         (
             {"left": log, "right": log},
-            {"terms": Terms(("armature",), choose=())},
+            {"terms": Terms(("armature",), choose=()), "own": ("viscous",)},
             "own contains 'viscous', which is not among",
         ),
         ({"left": log, "right": log}, {"validate": {"third": log}}, "'third' has validation runs, but no runs to fit"),

@@ -36,6 +36,8 @@ class RunRows(NamedTuple):
         signals: (N, nv, k) further columns, placed between those of the regressor and the torque, such as friction with
             memory, which depends on the history of the motion.
         instruments: motion (q, qd, qdd) at the same instants, whose errors are independent of those of the samples.
+        through: function of samples that returns matrices (N, k, nv), which combine the rows of each sample to k rows. These
+            are those of a single joint, and their weight is the least of the sample.
     """
 
     samples: Samples | States
@@ -43,6 +45,7 @@ class RunRows(NamedTuple):
     weights: np.ndarray | None = None
     signals: np.ndarray | None = None
     instruments: States | None = None
+    through: Callable[[Samples], np.ndarray] | None = None
 
     @property
     def motion(self) -> States:
@@ -95,14 +98,19 @@ class Rows:
             + 1
         )
         width += 0 if beside is None else len(beside)
-        found = RowBlocks(self.labels, self.chain.nv, width, self.grouped)
+        many = [1 if x.through is None else x.through(x.samples.part(0, 1)).shape[1] for x in self.runs]  # type: ignore
+        labels = [np.repeat(own, m) for own, m in zip(self.labels, many, strict=True)]
+        found = RowBlocks(labels, self.chain.nv if first.through is None else 1, width, self.grouped)
         for k, run in enumerate(self.runs):
-            for at, rows, weights in self._chunks(run, beside):
+            for part, rows, weights in self._chunks(run, beside):
                 if factors is not None:
-                    weights = weights * factors[k][at : at + len(rows)]
-                _check_finite(run, at, rows, weights)
-                found.absorb(k, at, rows, weights)
-                done += len(rows)
+                    weights = weights * factors[k][part]
+                _check_finite(run, part.start, rows, weights)
+                if run.through is not None:
+                    rows = run.through(run.samples.part(part.start, part.stop)) @ rows  # type: ignore
+                    rows, weights = rows.reshape(-1, 1, width), np.repeat(weights.min(axis=1), many[k])[:, None]
+                found.absorb(k, part.start * many[k], rows, weights)
+                done += part.stop - part.start
                 if progress is not None:
                     progress(done)
         blocks = dataclasses.replace(found.factors, runs=np.array(self.numbers)[found.factors.runs])
@@ -115,8 +123,8 @@ class Rows:
             for run in self.runs
         ]
 
-    def _chunks(self, run: RunRows, beside: np.ndarray | None) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Index of the first sample, rows and weights of each chunk of a run."""
+    def _chunks(self, run: RunRows, beside: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Indices of the samples, rows and weights of each chunk of a run."""
         signals = np.zeros((*run.tau.shape, 0)) if run.signals is None else run.signals
         weights = np.ones(run.tau.shape) if run.weights is None else run.weights
         motions = [run.samples]
@@ -131,7 +139,7 @@ class Rows:
             whole = [np.concatenate([w, signals[part]], axis=2) for _, w in found]
             if beside is not None:
                 whole[0] = whole[0][:, :, beside]
-            yield part.start, np.concatenate([*whole, run.tau[part][:, :, None]], axis=2), weights[part]
+            yield part, np.concatenate([*whole, run.tau[part][:, :, None]], axis=2), weights[part]
 
 
 def _check_finite(run: RunRows, at: int, rows: np.ndarray, weights: np.ndarray) -> None:

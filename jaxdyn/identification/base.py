@@ -6,13 +6,14 @@ Total mass of an identified robot, and whether the fitted equations determine it
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from operator import attrgetter
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..dynamics import inverse_dynamics, resistive_force
 from ..dynamics.regressors import DRIVE_LEAVES
@@ -176,16 +177,28 @@ def chosen_parameters(
     r: Float[np.ndarray, "_ p"],
     tolerance: float,
     known: Known | None = None,
+    origin: Int[np.ndarray, " p"] | None = None,
+    names: Sequence[str] | None = None,
 ) -> BaseParameters:
-    """Select base parameters from the triangular factor r of the regressor, given prior knowledge."""
-    names, absent = columns.names(chain.n), columns.absent(chain)
-    p = len(names)
+    """Select base parameters from the triangular factor r of the regressor, given prior knowledge.
+
+    Args:
+        origin: index of each parameter's column, if some columns have several parameters; those of friction are the last.
+        names: names of the parameters, by default those of the columns.
+    """
+    names, p = tuple(names or columns.names(chain.n)), r.shape[1]
+    origin = np.arange(p) if origin is None else origin
+    absent, order = (
+        columns.absent(chain)[origin],
+        np.argsort(columns.elimination_order(chain.n)),
+    )  # place of each column
+    last = p - int((origin >= len(columns.of_state.names(chain.n))).sum())
     fixed = np.zeros(p, bool) if known is None else known.fixed & ~absent
     if known is not None:
         r = np.concatenate([np.where(fixed, 0.0, r), np.linalg.norm(r, axis=0).max() * known.directions])
-    found = _select(r, names, columns.elimination_order(chain.n), tolerance)
+    found = _select(r, names, tuple(np.argsort(order[origin], kind="stable").tolist()), tolerance)
     if columns.friction is not None:
-        found = _with_all_of_friction(found, p - len(columns.friction_names(chain.n)))
+        found = _with_all_of_friction(found, last)
     nowhere = {name for name, gone in zip(names, absent | fixed, strict=True) if gone}
     return dataclasses.replace(
         found,

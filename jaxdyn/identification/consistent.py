@@ -12,7 +12,7 @@ this by comparison with a semidefinite program."""
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy import linalg
 
 from ..errors import IdentificationError, ModelError
@@ -116,6 +116,7 @@ def consistent_problem(
     *,
     weight: float = 1.0,
     constraints: Constraints | None = None,
+    origin: Int[np.ndarray, " p"] | None = None,
 ) -> ConsistentProblem:
     """Create the physically consistent counterpart of an unconstrained estimation problem, with the same weights.
 
@@ -131,13 +132,16 @@ def consistent_problem(
         prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
         weight: weight of the prior.
         constraints: constraints from prior knowledge.
+        origin: index of each parameter's column, if some columns have several parameters, each in other rows; by default,
+            every column has one.
 
     Raises:
         IdentificationError: the prior is physically inconsistent, or the constraints or the weight are invalid.
     """
     r, p = estimate.rows, base.matrix.shape[1]
     constraints = constraints or no_constraints(p)
-    links = next((n for n in range(p + 1) if len(columns.names(n)) == p), None)
+    own = np.arange(p) if origin is None else origin
+    links = next((n for n in range(p + 1) if len(columns.names(n)) == own.max() + 1), None)
     if links is None:
         raise IdentificationError(f"the columns do not match the base parameters, which combine {p} full parameters")
     if np.shape(prior) != (p,):
@@ -166,7 +170,7 @@ def consistent_problem(
         prior=np.asarray(prior, float),
         start=np.linalg.lstsq(base.matrix, estimate.values - base.matrix @ prior, rcond=None)[0] + prior,
         links=links,
-        positive=positive_columns(columns, links) & base.matrix.any(axis=0),
+        positive=positive_columns(columns, links)[own] & base.matrix.any(axis=0),
         constraints=constraints,
         weight=float(weight),
     )

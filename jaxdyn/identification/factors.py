@@ -273,6 +273,11 @@ class BlockFactors:
         counts = np.stack([self.counts[labels == label].sum(0) for label in found])
         return dataclasses.replace(self.of(first), r=r, counts=counts)
 
+    def mapped(self, maps: Sequence[Float[np.ndarray, "p w"]]) -> "BlockFactors":
+        """The factors for other parameters x: those of the columns in the blocks of run k are maps[k] @ x."""
+        rows = [np.concatenate([r[..., :-1] @ maps[k], r[..., -1:]], 2) for r, k in zip(self.r, self.runs, strict=True)]
+        return dataclasses.replace(self, r=np.stack([triangles_of(x) for x in rows]), rows=None)
+
     @functools.cached_property
     def total(self) -> QRFactors:
         """One factor per joint, merged from all blocks."""

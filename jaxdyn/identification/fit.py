@@ -36,7 +36,6 @@ from .consistent import (
 from .defaults import BLOCKS, DENSITIES
 from .factors import BlockFactors, as_float64
 from .friction_fit import FrictionFit, chain_with_friction
-from .friction_model import FrictionModel
 from .knowledge import Knowledge, Known
 from .least_squares import Estimate, Estimator, SplitHalf, solve, split_half
 from .prediction import filtering_of_friction, fit_quality, predict
@@ -56,22 +55,31 @@ class Solution:
     """Estimates from one set of QR factors.
 
     Attributes:
+        base: the base parameters.
         blocks: the QR factors.
         estimate: the unconstrained estimate of the base parameters.
         split_half: agreement between fits to the two halves of the blocks; None if either half is not informative enough.
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full parameters.
         nearest: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of `estimate`.
-        friction: the fit of the friction model, with `parameters`; None if there is none.
+        frictions: the fit of the friction model of each robot; empty if there is none.
     """
 
+    base: BaseParameters
     blocks: BlockFactors
     estimate: Estimate
     split_half: SplitHalf | None
     consistent: ConsistentEstimate | None
     parameters: Float[np.ndarray, " p"]
     nearest: Float[np.ndarray, " p"]
-    friction: FrictionFit | None = None
+    frictions: tuple[FrictionFit, ...] = ()
+
+    @property
+    def friction(self) -> FrictionFit | None:
+        """The fit of the friction model of the only robot, with `parameters`; None if there is none."""
+        covariance = (self.estimate if self.consistent is None else self.consistent).covariance
+        fields = {"parameters": self.parameters, "covariance": covariance}
+        return dataclasses.replace(self.frictions[0], **fields) if self.frictions else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,6 +101,9 @@ class Fitting:
         known: further prior knowledge of the parameters; None if there is none.
         motion: the distinct motion of all runs; None if no motion is repeated.
         estimator: the estimator of the base parameters (`solve`).
+        robots: number of the robot of each run, if the runs are those of several; empty for a single robot.
+        origin: (w,) index of the column of each parameter, if robots have parameters of their own; None if every column has
+            one parameter.
     """
 
     setup: Setup
@@ -108,6 +119,8 @@ class Fitting:
     known: Known | None = None
     motion: Motion | None = None
     estimator: Estimator = "weighted"
+    robots: tuple[int, ...] = ()
+    origin: Int[np.ndarray, " w"] | None = None
 
     @property
     def chain(self) -> Chain:
@@ -124,6 +137,20 @@ class Fitting:
         """Smallest fraction of effectively independent samples among the fitted runs."""
         return min(run.decimated.independence for run in self.runs[: self.fitted])
 
+    def robot(self, run: int) -> int:
+        """Number of the robot of a run."""
+        return self.robots[run] if self.robots else 0
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of all robots."""
+        return sorted(set(self.robots)) or [0]
+
+    @property
+    def base_of_runs(self) -> BaseParameters:
+        """Base parameters of the columns of single runs."""
+        return self.base
+
     @property
     def bounds(self) -> LinkBounds | None:
         """Bounds on the size and density of links; None if there are none."""
@@ -135,9 +162,7 @@ class Fitting:
         """The distinct motion of the fitted runs; None if they do not repeat any."""
         return None if self.motion is None else self.motion.first(self.fitted)
 
-    def identified(
-        self, holdout: float | None, sources: Sequence[str]
-    ) -> tuple[list[Evaluation], Solution | None, Solution]:
+    def identified(self, holdout: float | None) -> tuple[list[tuple[int, Evaluation]], Solution | None, Solution]:
         """Evaluate held-out stretches, if any; return the solution without them (if any) and that from all fitted data.
 
         If the fitted runs repeat a motion, a stretch of the motion is held out, from all of its repetitions. If the rest
@@ -146,31 +171,27 @@ class Fitting:
         Args:
             holdout: share of each fitted run to hold out at its end; None means that nothing is held out. The held-out
                 part is predicted by a first fit that excludes it. The final fit uses all data.
-            sources: names of the fitted runs.
         """
         if holdout is None:
-            parts, start = self.stretches(1.0, None)
+            parts, start = self.stretches(1.0)
             return [], None, self.solved(self.accumulated(parts[: self.fitted]), start)
         if self.fitted_motion is not None:
             try:
-                return self._held_out(holdout, sources, self.fitted_motion)
+                return self._held_out(holdout, self.fitted_motion)
             except UndeterminedError:
                 pass
-        return self._held_out(holdout, sources, None)
+        return self._held_out(holdout, None)
 
     def _held_out(
-        self, holdout: float, sources: Sequence[str], motion: Motion | None
-    ) -> tuple[list[Evaluation], Solution, Solution]:
-        parts, first = self.stretches(1 - holdout, None, motion)
+        self, holdout: float, motion: Motion | None
+    ) -> tuple[list[tuple[int, Evaluation]], Solution, Solution]:
+        parts, first = self.stretches(1 - holdout, motion=motion)
         halves = self.divided(parts, holdout, motion)
         early, late = ([half[k] for half in halves] for k in (0, 1))
         without = self.solved(self.accumulated(early, 1 - holdout, motion, holdout), first)
-        held = [
-            self.evaluated(f"held out: {held_out_of(holdout, motion)}{source}", part, without, (k, early))
-            for k, (source, part) in enumerate(zip(sources, late, strict=True))
-            if part is not None
-        ]
-        parts, found = (parts, None) if first is None else self.stretches(1.0, first.model)
+        title = f"held out: {held_out_of(holdout, motion)}"
+        held = [(k, self.evaluated(k, title, part, without, early)) for k, part in enumerate(late) if part is not None]
+        parts, found = (parts, ()) if not first else self.stretches(1.0, first)
         return held, without, self.solved(self.accumulated(parts[: self.fitted]), found)
 
     def divided(
@@ -190,35 +211,41 @@ class Fitting:
         return found
 
     def stretches(
-        self, share: float, start: FrictionModel | None, motion: Motion | None = None
-    ) -> tuple[list[Stretch], FrictionFit | None]:
-        """Return all runs as stretches, and the friction model fitted to the first part of each fitted run.
+        self, share: float, start: Sequence[FrictionFit] = (), motion: Motion | None = None
+    ) -> tuple[list[Stretch], tuple[FrictionFit, ...]]:
+        """Return all runs as stretches, and the friction model of each robot, fitted to the first part of its fitted runs.
 
         Args:
             share: share of each fitted run, from its beginning, to which the friction model is fitted.
-            start: initial friction model; by default that of the setup.
+            start: friction models from which the fit begins; by default that of the setup.
             motion: if the runs repeat a motion, the motion of which a share is fitted.
         """
         columns = self.setup.columns
         if columns.friction is None:
-            return self.as_stretches(None), None
-        columns = columns if start is None else dataclasses.replace(columns, friction=start)
+            return self.as_stretches(()), ()
         self.report("fitting friction", 0, 1)
-        parts = [run.samples for run in self.runs[: self.fitted]]
+        parts = dict(enumerate(run.samples for run in self.runs[: self.fitted]))
         if share < 1 and motion is not None:
-            parts = [picked(s, divide(s, motion.held(k, s.t, 1 - share))[0]) for k, s in enumerate(parts)]
-            if not (parts := [s for s in parts if len(s)]):
+            parts = {k: picked(s, divide(s, motion.held(k, s.t, 1 - share))[0]) for k, s in parts.items()}
+            if not (parts := {k: s for k, s in parts.items() if len(s)}):
                 raise UndeterminedError("nothing of the repeated motion is left to fit")
         elif share < 1:
-            parts = [split(s, share)[0] for s in parts]
-        stride, free = self.runs[0].stride, self.setup.fitted_joints
-        found = fit_friction_beside(self.model, columns, self.base, parts, stride, free)
+            parts = {k: split(s, share)[0] for k, s in parts.items()}
+        found = []
+        for robot in self.numbers:
+            own = [s for k, s in parts.items() if self.robot(k) == robot]
+            model = start[robot].model if start else columns.friction
+            begun = dataclasses.replace(columns, friction=model)
+            free = self.setup.fitted_joints
+            found.append(fit_friction_beside(self.model, begun, self.base_of_runs, own, self.runs[0].stride, free))
         self.report("fitting friction", 1, 1)
-        return self.as_stretches(found), found
+        return self.as_stretches(found), tuple(found)
 
-    def as_stretches(self, friction: FrictionFit | None) -> list[Stretch]:
-        """All runs as stretches, with the columns of a fitted friction model, if any."""
-        return [stretch(self.model, self.setup.columns, run, friction, self.setup.terms.dead_zone) for run in self.runs]
+    def as_stretches(self, frictions: Sequence[FrictionFit]) -> list[Stretch]:
+        """All runs as stretches, with the columns of the fitted friction model of each robot, if any."""
+        of = lambda k: frictions[self.robot(k)] if frictions else None
+        columns, zone = self.setup.columns, self.setup.terms.dead_zone
+        return [stretch(self.model, columns, run, of(k), zone) for k, run in enumerate(self.runs)]
 
     def accumulated(
         self,
@@ -242,21 +269,20 @@ class Fitting:
         groups = None
         if motion is not None:
             groups = [motion.groups(k, p.samples.t, count, holdout) for k, p in listed]
-        return self.factors(listed, advance, count, groups)
+        runs = [RunRows(p.samples, p.tau, p.weights, p.signals, p.instruments, p.through) for _, p in listed]
+        numbers = [k for k, _ in listed]
+        found = accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups, numbers=numbers)
+        return self.mapped(found)
 
-    def factors(
-        self,
-        parts: Sequence[tuple[int, Stretch]],
-        advance: Callable[[int], None],
-        count: int,
-        groups: Sequence[Int[np.ndarray, " _"]] | None,
-    ) -> BlockFactors:
-        """QR factors of stretches with the numbers of their runs, in `count` blocks or in groups (`accumulate_samples`)."""
-        runs = [RunRows(p.samples, p.tau, p.weights, p.signals, p.instruments) for _, p in parts]
-        numbers = [k for k, _ in parts]
-        return accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups, numbers=numbers)
+    def mapped(self, blocks: BlockFactors) -> BlockFactors:
+        """The factors of the columns of single runs, as those of all parameters."""
+        return blocks
 
-    def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
+    def of_robot(self, robot: int, solution: Solution) -> Solution:
+        """The part of a solution that belongs to one robot, with one parameter per column."""
+        return solution
+
+    def solved(self, blocks: BlockFactors, frictions: tuple[FrictionFit, ...]) -> Solution:
         """Estimate the parameters from the factors of all columns."""
         filled = (lambda x: x) if self.known is None else self.known.filled_in
         estimate = solve(blocks, self.base, self.estimator, self.independence, self.known)
@@ -268,15 +294,15 @@ class Fitting:
         if possible is not None:
             whole = filled(possible.parameters)
             possible = dataclasses.replace(possible, parameters=whole)
-        covariance = (estimate if possible is None else possible).covariance
         return Solution(
+            base=self.base,
             blocks=estimate.blocks,
             estimate=estimate,
             split_half=halves,
             consistent=possible,
             parameters=whole,
             nearest=nearest,
-            friction=friction and dataclasses.replace(friction, parameters=whole, covariance=covariance),
+            frictions=frictions,
         )
 
     def possible(self, estimate: Estimate) -> ConsistentEstimate | None:
@@ -284,12 +310,12 @@ class Fitting:
         if self.consistent is None:
             return None
         columns, base = self.setup.columns, self.base
-        consistent = self.setup.known(self.consistent, columns.names(self.model.n))
+        consistent = self.setup.known(self.consistent, base.parameters)
         constraints = consistent.constraints
         if self.known is not None and constraints is not None:
             constraints = constraints.given(self.known.fixed, self.known.values)
-        weight = consistent.prior_weight
-        problem = consistent_problem(estimate, base, columns, self.prior, constraints=constraints, weight=weight)
+        options = {"constraints": constraints, "weight": consistent.prior_weight, "origin": self.origin}
+        problem = consistent_problem(estimate, base, columns, self.prior, **options)
         stand_ins = tuple(self.chain.link_names.index(name) for name in self.without_inertia)
         problem = dataclasses.replace(problem, stand_ins=stand_ins)
         bounds = self.bounds
@@ -298,21 +324,24 @@ class Fitting:
 
     def evaluated(
         self,
+        number: int,
         title: str,
         part: Stretch,
         solution: Solution,
-        apart: tuple[int, Sequence[Stretch | None]] | None = None,
+        fitted: Sequence[Stretch | None] | None = None,
     ) -> Evaluation:
         """Evaluate a solution on a stretch; the torques are predicted by the model that would be saved for it.
 
         Args:
-            apart: for validation, the number of the stretch's run and the fitted stretches, to find repeated motion.
+            number: number of the stretch's run, whose name is added to the title.
+            fitted: for validation, the fitted stretches, to find repeated motion.
         """
         s, columns = part.samples, self.setup.columns
+        solution, title = self.of_robot(self.robot(number), solution), f"{title}{s.source}"
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd, part.signals) + part.given
         filtering = lambda x: filtering_of_friction(columns, self.model, x, s)
         nearest = torques(solution.nearest) + filtering(solution.nearest)
-        if solution.friction is None:
+        if not solution.frictions:
             sharp = torques(solution.parameters)
             predicted, unfiltered = sharp + filtering(solution.parameters), lambda: sharp
         else:
@@ -324,23 +353,39 @@ class Fitting:
         fit, unconstrained = (fit_quality(seen.tau, torque, s.qd) for torque in (predicted, nearest))
         logged = None if part.logged is None else (part.logged, as_logged)
         repeated = False
-        if apart is not None and self.motion is not None:
-            run, fitted = apart
+        if fitted is not None and self.motion is not None:
             shown = [(k, x.samples.t) for k, x in enumerate(fitted) if x is not None]
-            repeated = self.motion.repeats_those(run, s.t, shown)
+            repeated = self.motion.repeats_those(number, s.t, shown)
             title = f"{title} ({REPEATED})" if repeated else title
         forces = None if part.forces is None else part.with_forces
         shown = predicted, fit, unconstrained, logged, part.run, part.rows, forces
         return Evaluation(title, seen, *shown, repeats_fitted=repeated)
 
-    def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
+    def seen(self, solution: Solution) -> list[tuple[int, Evaluation]]:
         """Evaluate the solution on each run: first those that were fitted, then those for validation."""
-        parts = self.as_stretches(solution.friction)
-        fitted = parts[: self.fitted]
-        return [
-            self.evaluated(title, part, solution, None if k < self.fitted else (k, fitted))
-            for k, (title, part) in enumerate(zip(titles, parts, strict=True))
-        ]
+        frictions = [self.of_robot(robot, solution).friction for robot in self.numbers]
+        parts = self.as_stretches([x for x in frictions if x is not None])
+        seen = [("fitted: ", None)] * self.fitted + [("validation: ", parts[: self.fitted])] * len(parts)
+        return [(k, self.evaluated(k, seen[k][0], part, solution, seen[k][1])) for k, part in enumerate(parts)]
+
+    def results(
+        self, holdout: float | None, notes: Callable[[Solution], Iterable[str]], choice: TermChoice | None = None
+    ) -> list[Identification]:
+        """Fit the runs and evaluate the solution on all of them; return the result for each robot.
+
+        Args:
+            holdout: as for `identified`.
+            notes: function that returns the notes for the user on a solution.
+        """
+        held, without, solution = self.identified(holdout)
+        seen = self.seen(solution)
+        self.report("predicting torques", 1, 1)
+        fitted, validation, out = seen[: self.fitted], [*held, *seen[self.fitted :]], []
+        for robot in self.numbers:
+            own, early = self.of_robot(robot, solution), without and self.of_robot(robot, without)
+            shown = [[x for k, x in some if self.robot(k) == robot] for some in (fitted, validation)]
+            out.append(self.identification(own, early, *shown, notes=notes(own), choice=choice))
+        return out
 
     def model_of(self, solution: Solution) -> TorqueModel:
         """The complete torque model of a solution, in float64."""
@@ -365,10 +410,10 @@ class Fitting:
     def identification(
         self,
         solution: Solution,
+        without: Solution | None,
         fitted: Sequence[Evaluation],
         validation: Sequence[Evaluation],
         *,
-        without: Solution | None,
         notes: Iterable[str],
         choice: TermChoice | None = None,
     ) -> Identification:
@@ -389,7 +434,7 @@ class Fitting:
             chain=identified,
             prior=setup.chain,
             columns=self.fitted_columns(solution),
-            base=self.base,
+            base=solution.base,
             estimate=solution.estimate,
             consistent=solution.consistent,
             parameters=solution.parameters,

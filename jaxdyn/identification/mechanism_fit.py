@@ -3,12 +3,11 @@
 `identify_mechanism`: identification of robots with a floating base, contacts or closed loops."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log
@@ -24,15 +23,13 @@ from .least_squares import solve
 from .mechanisms import (
     MechanismLog,
     MechanismSamples,
-    left_over,
+    UnknownForces,
     mechanism_samples,
     narrow_cutoff,
-    projected_blocks,
     remaining_parameters,
-    unknown_forces,
 )
 from .prediction import predict_samples
-from .preprocessing import Filters, Samples, preprocess, repeated_motion
+from .preprocessing import Filters, preprocess, repeated_motion
 from .result import Identification
 from .selection import setup_of
 from .stretches import Stretch, full_run
@@ -212,12 +209,8 @@ def identify_mechanism(
     consistent = None if consistent is None else consistent.of(columns.names(chain.n))
     with jax.enable_x64(True):
         fitting = _begin(chain, columns, consistent, runs, len(fitted), report, knowledge)
-        held, partial, solution = fitting.identified(share, [x.source for x in fitted])
-        titles = [*(f"fitted: {x.source}" for x in fitted), *(f"validation: {x.source}" for x in unseen)]
-        seen = fitting.seen(titles, solution)
         notes = [f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes]
-        validation = [*held, *seen[len(fitted) :]]
-        result = fitting.identification(solution, seen[: len(fitted)], validation, without=partial, notes=notes)
+        (result,) = fitting.results(share, lambda solution: notes)
     if result.has_free_base and result.total_mass.deviation is None and not weighed:
         result = dataclasses.replace(result, notes=(_undetermined(result, first), *result.notes))
     return result
@@ -262,37 +255,21 @@ class MechanismFitting(Fitting):
     mechanisms: tuple[MechanismSamples, ...]
     row_noise: Float[np.ndarray, " nv"] | None = None
 
-    def as_stretches(self, friction: FrictionFit | None) -> list[Stretch]:
+    def as_stretches(self, frictions: Sequence[FrictionFit]) -> list[Stretch]:
         """All runs as stretches, with their measured rows and the unmeasured forces."""
         out = []
         for run in self.mechanisms:
-            s = run.samples
-            weights = np.broadcast_to(run.measured.astype(float), s.tau.shape)
+            s, forces = run.samples, None
+            if self.row_noise is not None:
+                forces = UnknownForces(self.chain, run, self.row_noise)
+            weights = np.broadcast_to(run.measured.astype(float) if forces is None else 1.0, s.tau.shape)
             given = given_samples_torque(self.model, self.columns, s) * run.measured
-            forces = (
-                None if self.row_noise is None else functools.partial(_with_forces, self.chain, run, self.row_noise)
-            )
             out.append(Stretch(s, given, weights, measured=run.measured, forces=forces))
         return out
 
-    def factors(
-        self,
-        parts: Sequence[tuple[int, Stretch]],
-        advance: Callable[[int], None],
-        count: int,
-        groups: Sequence[Int[np.ndarray, " _"]] | None,
-    ) -> BlockFactors:
-        """As in `Fitting`; with unmeasured forces, the factors of the rows that are free of them, as those of one joint."""
-        if self.row_noise is None:
-            return super().factors(parts, advance, count, groups)
-        runs = [dataclasses.replace(self.mechanisms[k], samples=part.samples) for k, part in parts]
-        given = [part.given for _, part in parts]
-        blocks = projected_blocks(self.columns, self.chain, runs, given, self.row_noise, count, advance, groups)
-        return dataclasses.replace(blocks, runs=np.array([k for k, _ in parts])[blocks.runs])
-
-    def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
+    def solved(self, blocks: BlockFactors, frictions: tuple[FrictionFit, ...]) -> Solution:
         """As in `Fitting`, with the noise of all rows."""
-        found = super().solved(blocks, friction)
+        found = super().solved(blocks, frictions)
         if self.row_noise is None:
             return found
         noise = self.row_noise * found.estimate.noise[0]
@@ -308,30 +285,17 @@ class MechanismFitting(Fitting):
         least = LEAST_NOISE * noise
         for _ in range(ROUNDS - 1):
             fit = dataclasses.replace(self, consistent=None, row_noise=noise)
-            parts = fit.as_stretches(None)[: self.fitted]
-            values = Fitting.solved(fit, fit.accumulated(parts), None).parameters
+            parts = fit.as_stretches(())[: self.fitted]
+            values = Fitting.solved(fit, fit.accumulated(parts), ()).parameters
             squares, left = np.zeros_like(noise), np.zeros_like(noise)
             for run, part in zip(runs, parts, strict=True):
                 torque = predict_samples(self.columns, self.model, values, run.samples) + part.given
                 squares += ((run.samples.tau - part.with_forces(torque)) ** 2).sum(axis=0)
-                left += ((left_over(unknown_forces(self.chain, run), noise) * noise) ** 2).sum(axis=(0, 1))
+                left += ((part.forces.rows(run.samples) * noise) ** 2).sum(axis=(0, 1))
             noise = np.maximum(
                 np.sqrt(squares / np.maximum(left, 1e-9)), least
             )  # without the share that forces absorbed
         return dataclasses.replace(self, row_noise=noise)
-
-
-def _with_forces(
-    chain: Chain,
-    run: MechanismSamples,
-    noise: Float[np.ndarray, " nv"],
-    samples: Samples,
-    torque: Float[np.ndarray, "N nv"],
-) -> Float[np.ndarray, "N nv"]:
-    """Predicted torques plus the effect of the unmeasured forces of the run that fit its samples best."""
-    through = left_over(unknown_forces(chain, dataclasses.replace(run, samples=samples)), noise)
-    error = np.einsum("tmj,tj->tm", through, samples.tau - torque)
-    return samples.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
 
 
 def _begin(

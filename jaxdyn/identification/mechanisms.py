@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 from scipy.spatial.transform import Rotation
 
 from ..dynamics import jacobian, jacobian_derivative
@@ -33,8 +33,8 @@ from ..model.joints import Free
 from ..model.mechanisms import Constraint
 from .base import RANK_TOLERANCE, BaseParameters, chosen_parameters
 from .columns import Columns
-from .defaults import BLOCKS, LOWEST_CUTOFF
-from .factors import BlockFactors, RowBlocks, as_float64, contiguous, triangle_of
+from .defaults import LOWEST_CUTOFF
+from .factors import as_float64, triangle_of
 from .filters import differentiate
 from .knowledge import Known
 from .prediction import by_chunks, row_chunks
@@ -482,46 +482,39 @@ def left_over(a: Float[np.ndarray, "N nv k"], noise: Float[np.ndarray, " nv"]) -
     return np.swapaxes(u[:, :, a.shape[2] :], 1, 2) / noise[None, None, :]
 
 
-def projected_blocks(
-    columns: Columns,
-    chain: Chain,
-    runs: Sequence[MechanismSamples],
-    given: Sequence[Float[np.ndarray, "N nv"]],
-    noise: Float[np.ndarray, " nv"],
-    count: int = BLOCKS,
-    progress: Callable[[int], None] | None = None,
-    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
-) -> BlockFactors:
-    """Triangular factors of the rows that are free of unmeasured forces, one per block.
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnknownForces:
+    """Unmeasured forces of a run, which are eliminated from its rows.
 
-    The rows are divided by their noise and treated as those of a single joint.
-
-    Args:
-        given: known torques, which are subtracted [N m or N].
+    Attributes:
+        chain: the robot.
+        run: the run.
         noise: standard deviation of every row [N m or N].
-        progress: callback that receives the number of samples done.
-        groups: for each run, the stretch of a repeated motion that each sample shows.
+
+    Raises:
+        IdentificationError: there are at least as many unmeasured forces as equations.
     """
-    model, done = as_float64(chain), 0
-    kept = [chain.nv - unknown_forces(chain, run.part(0, 1)).shape[2] for run in runs]
-    if min(kept) < 1:
-        raise IdentificationError(
-            f"{runs[int(np.argmin(kept))].samples.source}: there are at least as many unmeasured forces as equations of "
-            "motion, so no equations are left to fit; measure the contacts or the joint torques, or list fewer "
-            "frames in held"
-        )
-    labels = contiguous([len(run) for run in runs], count) if groups is None else groups
-    repeated = [np.repeat(own, m) for own, m in zip(labels, kept, strict=True)]
-    found = RowBlocks(repeated, 1, len(columns.names(chain.n)) + 1, groups is not None)
-    for k, (run, known) in enumerate(zip(runs, given, strict=True)):
-        for part, w in row_chunks(columns, model, run.samples):
-            through = left_over(unknown_forces(chain, run.part(part.start, part.stop)), noise)
-            rows = np.concatenate([through @ w, through @ (run.samples.tau - known)[part][:, :, None]], axis=2)
-            found.absorb(k, part.start * kept[k], rows.reshape(-1, 1, rows.shape[2]))
-            done += len(w)
-            if progress is not None:
-                progress(done)
-    return found.factors
+
+    chain: Chain
+    run: MechanismSamples
+    noise: Float[np.ndarray, " nv"]
+
+    def __post_init__(self) -> None:
+        if unknown_forces(self.chain, self.run.part(0, 1)).shape[2] >= self.chain.nv:
+            raise IdentificationError(
+                f"{self.run.samples.source}: there are at least as many unmeasured forces as equations of motion, so no "
+                "equations are left to fit; measure the contacts or the joint torques, or list fewer frames in held"
+            )
+
+    def rows(self, samples: Samples) -> Float[np.ndarray, "N m nv"]:
+        """Matrix of each sample that combines the rows to those free of the forces, divided by their noise (`left_over`)."""
+        return left_over(unknown_forces(self.chain, dataclasses.replace(self.run, samples=samples)), self.noise)
+
+    def added(self, samples: Samples, torque: Float[np.ndarray, "N nv"]) -> Float[np.ndarray, "N nv"]:
+        """Predicted torques plus the effect of the unmeasured forces that fit the samples best [N m or N]."""
+        through = self.rows(samples)
+        error = np.einsum("tmj,tj->tm", through, samples.tau - torque)
+        return samples.tau - self.noise * np.einsum("tmj,tm->tj", through * self.noise, error)
 
 
 def remaining_parameters(

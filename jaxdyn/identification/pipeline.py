@@ -124,15 +124,8 @@ def identify(
     with jax.enable_x64(True):
         motion = motion_of(every, filters or Filters())
         fitting = begin(setup, consistent, runs, len(logs), report, knowledge, motion=motion, estimator=estimator)
-        held, without, solution = fitting.identified(holdout, [log.source for log in logs])
-        titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
-        seen = fitting.seen(titles, solution)
-        report("predicting torques", 1, 1)
-        validation = [*held, *seen[len(logs) :]]
-        notes = _notes(fitting, solution, choice, every)
-        result = fitting.identification(
-            solution, seen[: len(logs)], validation, without=without, notes=notes, choice=choice
-        )
+        notes = lambda solution: _notes(fitting, solution, choice, every)
+        (result,) = fitting.results(holdout, notes, choice)
     loose = play(result.chain, logs, setup.filters, result.fitted[0].samples.torque_cutoff)
     return dataclasses.replace(result, play=loose)
 

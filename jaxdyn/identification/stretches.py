@@ -42,8 +42,7 @@ class Stretch:
         run: the run at the log's rate, which a friction model needs; otherwise None.
         rows: indices of the samples in `run`; None if there is no friction model.
         measured: mask of the rows of the equations of motion with a measured torque; None if all have one.
-        forces: function of samples and predicted torques that adds the effect of the best-fitting unmeasured forces; None
-            if all forces were measured.
+        forces: the unmeasured forces (`mechanisms.UnknownForces`); None if all forces were measured.
         instruments: commanded motion (q, qd, qdd), filtered like the samples; None if it is not needed.
     """
 
@@ -55,8 +54,7 @@ class Stretch:
     run: Samples | None = None
     rows: Int[np.ndarray, " N"] | None = None
     measured: Bool[np.ndarray, " n"] | None = None
-    forces: Callable[[Samples, np.ndarray], np.ndarray] | None = None
-
+    forces: Any = None
     instruments: tuple[np.ndarray, ...] | None = None
 
     @property
@@ -68,7 +66,12 @@ class Stretch:
 
     def with_forces(self, torque: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
         """Predicted torques, including the best-fitting unmeasured forces if there are any [N m or N]."""
-        return torque if self.forces is None else self.forces(self.samples, torque)
+        return torque if self.forces is None else self.forces.added(self.samples, torque)
+
+    @property
+    def through(self) -> Callable[[Samples], np.ndarray] | None:
+        """Function that combines the rows of samples to those free of unmeasured forces; None if all were measured."""
+        return None if self.forces is None else self.forces.rows
 
     @property
     def tau(self) -> Float[np.ndarray, "N n"]:

@@ -1,27 +1,26 @@
 """`identify_together`: identification of several robots of one type, with shared links and individual drives."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Int
 
 from ..errors import IdentificationError
 from ..io.logs import Log, check_log, named_apart
 from ..model.chain import Chain
-from .base import chosen_parameters, random_factors, rank_tolerance
-from .columns import DRIVE_NAMES, Columns, DriveTerm, ExtraColumns
+from .base import BaseParameters, chosen_parameters, random_factors, rank_tolerance, stacked
+from .columns import DRIVE_NAMES, DriveTerm
 from .consistency import Consistency
-from .consistent import POSITIVE_TERMS
-from .factors import BlockFactors, check_identifiable, triangle_of
+from .factors import BlockFactors, check_identifiable
 from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from .friction_fit import FrictionFit
 from .friction_terms import FRICTION
 from .preprocessing import Filters
-from .result import Evaluation, Identification
+from .result import Identification
 from .selection import setup_of
-from .stretches import Stretch, motion_of, prepared
+from .stretches import motion_of, prepared
 from .terms import Terms
 
 Runs = Mapping[str, Log | Sequence[Log]]
@@ -32,7 +31,7 @@ def identify_together(
     logs: Runs,
     validate: Runs | float = HOLDOUT,
     *,
-    own: tuple[DriveTerm, ...] = FRICTION,
+    own: tuple[DriveTerm, ...] | None = None,
     terms: Terms | None = None,
     filters: Filters | None = None,
     consistent: Consistency | None = POSSIBLE,
@@ -48,17 +47,19 @@ def identify_together(
     W, are common to all robots. The drive parameters d_r, with regressor W_own(r), belong to robot r alone. Because the
     data of all robots determine pi, one robot's motion can excite parameters that another's does not.
 
-    Each joint has one noise level, which is the same for all robots. Everything else is as in `identify` with plain
-    drive terms.
+    Friction with memory and other further terms belong to each robot as well. Their nonlinear parameters are fitted to the
+    runs of this robot alone, and their coefficients together with all other parameters.
+
+    Each run has its own noise level of each joint. Everything else is as in `identify` without a selection of terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
         logs: the runs to fit, by name of the robot.
         validate: validation runs, by name of the robot, or the share of each fitted run to hold out at its end.
-        own: drive terms with separate values for each robot. The other drive terms (by default the rotor inertias) are
-            shared, like the links.
-        terms: drive terms to fit, by default all of them; term selection must be disabled (`choose=()`), and further
-            terms are not supported.
+        own: drive terms with separate values for each robot, by default those of friction. The other drive terms (by
+            default the rotor inertias) are shared, like the links. Further terms are shared if no friction is in `own`.
+        terms: drive terms and further terms to fit, by default all drive terms; term selection must be disabled
+            (`choose=()`).
         filters: cutoffs, stride and delay; by default they are chosen from the first run and used for all runs.
         consistent: as in `identify`.
         progress: callback that receives the name of the current stage, the number of steps done, and the total number
@@ -70,38 +71,26 @@ def identify_together(
 
     Raises:
         IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; `terms` requests
-            a selection or further terms; logs of only one robot were given; or a robot has validation runs but no runs
-            to fit.
+            a selection; logs of only one robot were given; or a robot has validation runs but no runs to fit.
         LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
     """
     terms = terms or Terms(choose=())
+    own = tuple(term for term in FRICTION if term in terms.drives) if own is None else own
     share = float(validate) if isinstance(validate, float | int) else None
     fitted, robots = _listed(chain, logs)
     unseen, others = ([], []) if isinstance(validate, float | int) else _listed(chain, validate)
     _check(terms, own, robots, others)
     report = progress or (lambda stage, done, total: None)
     setup = setup_of(chain, terms, filters or Filters(), None)
-    every, of_runs = named_apart([*fitted, *unseen]), [*robots, *others]
-    sources = [f"{robot}, run {k + 1}: {log.source}" for k, (robot, log) in enumerate(zip(of_runs, every, strict=True))]
-    marked = [dataclasses.replace(log, source=source) for log, source in zip(every, sources, strict=True)]
-    runs = prepared(marked, setup.filters, False, lambda done: report("preparing logs", done, len(every)))
+    every, names = named_apart([*fitted, *unseen]), list(logs)
+    full_rate = setup.columns.friction is not None
+    runs = prepared(every, setup.filters, full_rate, lambda done: report("preparing logs", done, len(every)))
     with jax.enable_x64(True):
         single = begin(setup, consistent, runs, len(fitted), report, motion=motion_of(every, setup.filters))
-        whole = TogetherFitting.of(single, own, dict(zip(sources, of_runs, strict=True)))
-        held, partial, solution = whole.identified(share, [log.source for log in every[: len(fitted)]])
-        kinds = ["fitted"] * len(fitted) + ["validation"] * len(unseen)
-        seen = whole.seen([f"{kind}: {log.source}" for kind, log in zip(kinds, every, strict=True)], solution)
-        own_of = lambda some, robot: [x for x in some if whole.robots[x.samples.source] == robot]
-        return {
-            robot: single.identification(
-                whole.of_robot(robot, solution),
-                own_of(seen[: len(fitted)], robot),
-                own_of([*held, *seen[len(fitted) :]], robot),
-                without=None if partial is None else whole.of_robot(robot, partial),
-                notes=(note for run in single.runs for note in run.decimated.notes),
-            )
-            for robot in logs
-        }
+        numbers = tuple(names.index(robot) for robot in (*robots, *others))
+        whole = TogetherFitting.of(single, own, numbers, names)
+        notes = [f"{run.decimated.source}: {note}" for run in runs for note in run.decimated.notes]
+        return dict(zip(names, whole.results(share, lambda solution: notes), strict=True))
 
 
 def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
@@ -121,9 +110,9 @@ def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
 
 def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequence[str]) -> None:
     """Raise an error if the robots cannot be fitted together."""
-    if terms.choose or terms.further:
+    if terms.choose:
         raise IdentificationError(
-            "several robots can only be fitted with plain drive terms: no terms can be selected or added",
+            "no terms can be selected for several robots: pass those of one of them as further terms",
             "Use {terms}",
             terms="Terms(choose=())",
         )
@@ -140,83 +129,75 @@ def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequ
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class TogetherFitting(Fitting):
-    """One regression for several robots; its last columns are the individual terms, one set per robot.
+    """One regression for several robots, each of which has its own values of some parameters.
 
     Attributes:
         single: the regression for one robot.
-        places: indices of each robot's columns.
-        robots: name of the robot of each run, by the source of its samples.
+        places: (robots, c) index of the parameter of each column, for each robot.
     """
 
     single: Fitting
-    places: Mapping[str, Int[np.ndarray, " _"]]
-    robots: Mapping[str, str]
+    places: Int[np.ndarray, "robots c"]
 
     @classmethod
-    def of(cls, single: Fitting, own: tuple[DriveTerm, ...], robots: Mapping[str, str]) -> "TogetherFitting":
+    def of(
+        cls, single: Fitting, own: tuple[DriveTerm, ...], robots: tuple[int, ...], names: Sequence[str]
+    ) -> "TogetherFitting":
         """The regression for all robots, from that for one, with the fields of the same names."""
-        chain, given = single.model, single.columns
-        shared: tuple[DriveTerm, ...] = tuple(term for term in given.drive_terms if term not in own)
-        extra, names = list(given.extra), tuple(dict.fromkeys(robots.values()))
-        for robot in names:
-            for term in own:
-                of_joints = tuple(f"{DRIVE_NAMES[term]}{j + 1} {robot}" for j in range(chain.n))
-                positive = term in POSITIVE_TERMS
-                extra.append(ExtraColumns(of_joints, ("",) * chain.n, _of_another_robot, positive=positive))
-        columns = Columns(shared, tuple(extra))
-        where = {name: k for k, name in enumerate(columns.names(chain.n))}
-        places = {r: np.array([where.get(f"{x} {r}", where.get(x, -1)) for x in given.names(chain.n)]) for r in names}
-        rows, prior = random_factors(single.chain, given).r, np.zeros(len(where))
-        stack = np.concatenate([_placed(rows, at, len(where)) for at in places.values()]).reshape(-1, len(where) + 1)
-        base = chosen_parameters(single.chain, columns, triangle_of(stack)[:, :-1], rank_tolerance(single.chain))
-        for at in places.values():
-            prior[at] = single.prior
-        changed = {"setup": dataclasses.replace(single.setup, columns=columns), "base": base, "prior": prior}
-        return cls(**vars(single) | changed, single=single, places=places, robots=robots)
+        chain, columns = single.model, single.columns
+        labels = columns.names(chain.n)
+        stems = [DRIVE_NAMES[term] for term in own]
+        of_drives = [stem + str(j + 1) for stem in stems for j in range(chain.n)]
+        if set(own) & set(FRICTION):
+            of_drives += columns.friction_names(chain.n)
+        mine = np.isin(labels, of_drives)
+        # shared parameters first, and those of the friction models last
+        order = [
+            (k in range(len(labels) - len(columns.friction_names(chain.n)), len(labels)), robot, k)
+            for k in range(len(labels))
+            for robot in (range(len(names)) if mine[k] else [-1])
+        ]
+        _, owner, origin = np.array(sorted(order)).T
+        placed = lambda robot: np.array(
+            [np.flatnonzero((origin == k) & np.isin(owner, [-1, robot]))[0] for k in range(len(labels))]
+        )
+        places = np.stack([placed(robot) for robot in range(len(names))])
+        parameters = [
+            labels[k] + (f" {names[robot]}" if robot >= 0 else "") for robot, k in zip(owner, origin, strict=True)
+        ]
+        rows = random_factors(single.chain, columns).r
+        found = BlockFactors(
+            np.stack([rows] * len(names)), np.ones((len(names), len(rows)), int), np.arange(len(names))
+        )
+        r = stacked(found.mapped([np.eye(len(origin))[at] for at in places]).total)[:, :-1]
+        base = chosen_parameters(single.chain, columns, r, rank_tolerance(single.chain), None, origin, parameters)
+        changed = {"base": base, "prior": single.prior[origin], "robots": robots, "origin": origin}
+        return cls(**vars(single) | changed, single=single, places=places)
 
-    def as_stretches(self, friction: FrictionFit | None) -> list[Stretch]:
-        """All runs as stretches of one robot."""
-        return self.single.as_stretches(friction)
+    @property
+    def base_of_runs(self) -> BaseParameters:
+        """Base parameters of one robot."""
+        return self.single.base
 
-    def factors(
-        self,
-        parts: Sequence[tuple[int, Stretch]],
-        advance: Callable[[int], None],
-        count: int,
-        groups: Sequence[Int[np.ndarray, " _"]] | None,
-    ) -> BlockFactors:
-        """As in `Fitting`, with each robot's columns at their places, and blocks of all runs in each half."""
-        blocks, runs = self.single.factors(parts, advance, count, groups), dict(parts)
-        places = [self.places[self.robots[runs[k].samples.source]] for k in blocks.runs]
-        r = np.stack([_placed(x, at, len(self.prior)) for x, at in zip(blocks.r, places, strict=True)])
-        return dataclasses.replace(blocks, r=r, rows=None)
+    def mapped(self, blocks: BlockFactors) -> BlockFactors:
+        """The factors of all parameters; those of other robots are absent from the rows of a robot."""
+        return blocks.mapped([np.eye(len(self.prior))[self.places[robot]] for robot in self.robots])
 
-    def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
+    def solved(self, blocks: BlockFactors, frictions: tuple[FrictionFit, ...]) -> Solution:
         """As in `Fitting`, with the blocks in an order in which each half contains half of every run."""
         size = [(blocks.runs == k).sum() for k in blocks.runs]
         order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
-        return super().solved(blocks.of(np.argsort(np.array(order) / size, kind="stable")), friction)
+        return super().solved(blocks.of(np.argsort(np.array(order) / size, kind="stable")), frictions)
 
-    def evaluated(
-        self,
-        title: str,
-        part: Stretch,
-        solution: Solution,
-        apart: tuple[int, Sequence[Stretch | None]] | None = None,
-    ) -> Evaluation:
-        """As in `Fitting`, with the solution of the stretch's robot."""
-        return self.single.evaluated(title, part, self.of_robot(self.robots[part.samples.source], solution), apart)
-
-    def of_robot(self, robot: str, solution: Solution) -> Solution:
+    def of_robot(self, robot: int, solution: Solution) -> Solution:
         """Extract one robot's part of a solution, as a solution for a single robot."""
-        at = self.places[robot]
-        change = self.single.base.matrix @ np.linalg.pinv(self.base.matrix)[at]
+        at, base = self.places[robot], self.single.base
+        change = base.matrix @ np.linalg.pinv(self.base.matrix)[at]
         moved = lambda c: None if c is None else change @ c @ change.T
         mapped = lambda x, **rest: dataclasses.replace(
             x, values=change @ x.values, covariance=moved(x.covariance), **rest
         )
-        sources = [run.decimated.source for run in self.runs[: self.fitted]]
-        blocks = solution.blocks.of(np.array([self.robots[sources[k]] == robot for k in solution.blocks.runs]))
+        blocks = solution.blocks.of(np.array([self.robots[k] == robot for k in solution.blocks.runs]))
         possible = solution.consistent and mapped(
             solution.consistent,
             parameters=solution.consistent.parameters[at],
@@ -225,20 +206,11 @@ class TogetherFitting(Fitting):
         )
         return dataclasses.replace(
             solution,
-            blocks=dataclasses.replace(blocks, r=blocks.r[:, :, : len(at) + 1][..., [*at, -1]]),
+            base=base,
+            blocks=blocks.mapped([np.eye(len(self.prior))[at].T] * len(self.runs)),
             estimate=mapped(solution.estimate, independent=moved(solution.estimate.independent)),
             consistent=possible,
             parameters=solution.parameters[at],
             nearest=solution.nearest[at],
+            frictions=solution.frictions[robot : robot + 1],
         )
-
-
-def _of_another_robot(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-    raise NotImplementedError("the terms of one robot among several have no columns of a single state")
-
-
-def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int) -> Float[np.ndarray, "n W W"]:
-    """Factors of one robot, with its columns moved to their places among those of all robots."""
-    out = np.zeros((len(r), width + 1, width + 1))
-    out[:, : r.shape[1], [*at, width]] = r
-    return out
