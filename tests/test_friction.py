@@ -305,3 +305,15 @@ def test_columns_of_friction_are_asked_for_where_they_are_missing(slipping):
         base_parameters(chain, columns, knowledge=Knowledge(joints=(chain.joint_names[0],)))
     with pytest.raises(IdentificationError, match="the base parameters are those of"):
         fit_friction(chain, runs[:1], truth, base=base_parameters(chain))
+    coupled = jaxdyn.with_coupling(chain, np.ones((2, 1)))
+    with pytest.raises(IdentificationError, match="a friction model needs a robot with uncoupled joints"):
+        base_parameters(coupled, columns)
+    assert base_parameters(coupled).size > 0
+
+
+def test_parameters_of_friction_have_names_of_their_own():
+    alone = [Viscous(joints=(j + 1,)) for j in range(30)]
+    names = FrictionModel((*alone[:2], Asymmetry(), MaxwellSlip(), MaxwellSlip())).names(2)
+    assert names == ("fvb1", "fva1", "fca1", "fza1", "fzb1", "fvc2", "fva2", "fca2", "fza2", "fzb2")
+    many = FrictionModel((*alone, Asymmetry())).names(30)
+    assert len(set(many)) == len(many) == 90

@@ -27,7 +27,7 @@ from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.identification.defaults import LEFT_OUT, PRIOR_DEGREES
 from jaxdyn.identification.filters import low_pass
 from jaxdyn.identification.least_squares import split_half
-from jaxdyn.identification.result import parameter_rows
+from jaxdyn.identification.result import model_intervals, parameter_rows
 from jaxdyn.model import with_leaves
 from regression import dense_blocks, known_arm
 
@@ -207,7 +207,7 @@ def test_a_value_lies_in_its_interval_and_the_truth_in_nine_of_ten():
         truth, prior, log = noisy_log(seed)
         result = identify(prior, log, terms=Terms(choose=()), filters=Filters(20.0, 20.0))
         true = np.array(prior_parameters(truth, result.columns))
-        base, full = parameter_rows(result)
+        base, full, _ = parameter_rows(result)
         for rows, expected in ((base, result.base.matrix @ true), (full, true)):
             for row, x in zip(rows, expected, strict=True):
                 if row.lower is None:
@@ -223,7 +223,7 @@ def test_a_value_lies_in_its_interval_and_the_truth_in_nine_of_ten():
     assert bounds > 0  # some intervals end at zero
     assert {row.identifiable for row in base} == {"yes"}
     vague = dataclasses.replace(result.estimate, covariance=1e16 * result.estimate.covariance)
-    base, full = parameter_rows(dataclasses.replace(result, estimate=vague))
+    base, full, _ = parameter_rows(dataclasses.replace(result, estimate=vague))
     assert "no" in {row.identifiable for row in base} and "yes" not in {row.identifiable for row in base if row.prior}
 
 
@@ -242,6 +242,14 @@ def test_an_interval_at_an_active_bound_is_one_sided():
     for name in negative:
         row = rows[name]
         assert 0 <= row.lower <= row.value < 1e-3 and row.upper > row.standard_deviation > 0
+    # a sum of such parameters is as positive as they are
+    for name, row, (low, high) in zip(result.base.names, result.base.matrix, model_intervals(result)[1], strict=True):
+        if name in rows:
+            assert (low, high) == (rows[name].lower, rows[name].upper)
+        summed = [column for column, factor in zip(result.names, row, strict=True) if factor]
+        if row.min() >= 0 and all(column.startswith(("I", "m")) and column[1] in "axyz123" for column in summed):
+            diagonal = [column for column in summed if column[:3] in ("Ixx", "Iyy", "Izz") or column[:2] == "Ia"]
+            assert diagonal != summed or low >= -1e-9
     free = {
         row.name: row for row in parameter_rows(identify(prior, log, terms=terms, filters=filters, consistent=None))[1]
     }

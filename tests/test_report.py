@@ -20,9 +20,10 @@ from rich.console import Console
 
 from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
-from jaxdyn.identification import fit_quality, load_torque_model
+from jaxdyn.identification import Coulomb, FrictionModel, fit_quality, load_torque_model
 from jaxdyn.identification.columns import prior_parameters
 from jaxdyn.identification.diagnostics import Finding
+from jaxdyn.identification.friction_fit import FrictionFit
 from jaxdyn.identification.least_squares import SplitHalf
 from jaxdyn.identification.result import parameter_rows
 from jaxdyn.identification.selection import TermChoice, Trial
@@ -144,6 +145,27 @@ def test_csv_holds_the_numbers_exactly(result, tmp_path):
     assert [float(row["prior"]) for row in base] == (result.base.matrix @ prior).tolist()
     units = {row["name"]: row["unit"] for row in full}
     assert units["fv1"] == "N m s/rad" and units["fv2"] == "N s/m" and units["m2"] == "kg"
+
+
+def test_nonlinear_parameters_of_friction_are_rows_with_positive_intervals(result, tmp_path):
+    n, friction = result.chain.n, FrictionModel((Coulomb(0.02),)).for_joints(2)
+    columns = dataclasses.replace(result.columns, friction=friction)
+    deviations = np.array([[0.9], [np.inf]])  # of the logarithm; the second is not determined
+    fit = FrictionFit(
+        *(result.chain, columns, result.base, result.parameters, result.covariance, np.ones(n)),
+        *(np.full((n, 1), 0.02), deviations, 0.0, 1),
+    )
+    found = dataclasses.replace(result, friction=fit)
+    (row,) = parameter_rows(found)[2]
+    assert (row.kind, row.name, row.belongs_to) == ("friction", "width(fc) of joint 1", result.chain.joint_names[0])
+    assert row.value == 0.02 and row.standard_deviation == pytest.approx(0.018) and row.prior is None
+    factor = np.exp(0.9 * result.estimate.interval_factor())
+    np.testing.assert_allclose([row.lower, row.upper], [0.02 / factor, 0.02 * factor])
+    write_parameters(found, tmp_path / "p.csv")
+    last = cells(tmp_path / "p.csv")[-1]
+    assert last["kind"] == "friction" and float(last["lower"]) == row.lower and last["prior"] == ""
+    pytest.importorskip("pandas")
+    assert found.to_pandas().loc[row.name, "upper"] == row.upper
 
 
 def test_full_parameters_say_whether_they_are_identifiable(result, tmp_path):
@@ -624,6 +646,6 @@ def test_single_files_that_cannot_be_written_say_so(result, tmp_path, quick):
 
 
 def test_rows_of_the_base_have_the_unit_of_their_lead(result):
-    base, full = parameter_rows(result)
+    base, full, _ = parameter_rows(result)
     units = {row.name: row.unit for row in full}
     assert all(row.unit == units[result.names[lead]] for row, lead in zip(base, result.base.kept, strict=True))

@@ -36,7 +36,7 @@ from .columns import (
     prior_parameters,
 )
 from .defaults import STAND_IN_MASS, STAND_IN_RADIUS
-from .factors import QRFactors, as_float64, by_chunks
+from .factors import QRFactors, as_float64, by_chunks, check_one_by_one
 from .knowledge import Knowledge, Known
 from .prediction import chunk_rows, filtering_of_friction
 from .preprocessing import Samples
@@ -143,7 +143,8 @@ def base_parameters(
             parameters, and those known with a standard deviation count as measured.
 
     Raises:
-        IdentificationError: no parameter affects any torque, or the rank of the regressor is ambiguous.
+        IdentificationError: no parameter affects any torque, the rank of the regressor is ambiguous, or there is a friction
+            model, but joints are coupled.
     """
     columns = columns or all_columns(chain)
     factors = random_factors(chain, columns, states, seed)
@@ -161,7 +162,11 @@ def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 
     """Triangular factors of the regressor at random states, with zero torque; see `base_parameters` for `states`."""
     count = states or max(256, 3 * len(columns.names(chain.n)))
     q, qd, qdd = _random_states(chain, count, np.random.default_rng(seed))
-    friction = None if columns.friction is None else columns.friction.at_states(q, qd)
+    if columns.friction is None:
+        friction = None
+    else:
+        check_one_by_one(chain, "a friction model")
+        friction = columns.friction.at_states(q, qd)
     with jax.enable_x64(True):
         return accumulate(columns, as_float64(unrounded(chain)), q, qd, qdd, np.zeros_like(qd), signals=friction)
 

@@ -471,6 +471,15 @@ def block_degrees(blocks: int) -> float:
     return blocks - 1 + PRIOR_DEGREES if blocks > 1 else np.inf
 
 
+def bounded_intervals(
+    values: float | Float[np.ndarray, "*p"], reach: float | Float[np.ndarray, "*p"], bounds: Float[np.ndarray, "*p 2"]
+) -> Float[np.ndarray, "*p 2"]:
+    """Intervals (lower, upper), values +- reach, that end at the bounds; a value beyond its bound is an end itself."""
+    low, high = np.moveaxis(bounds, -1, 0)
+    ends = np.maximum(values - reach, np.minimum(low, values)), np.minimum(values + reach, np.maximum(high, values))
+    return np.stack(ends, axis=-1)
+
+
 def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
     """Solve (I - share) x = score, replacing singular values of I - share below `LEAST_LEFT` by this value."""
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)

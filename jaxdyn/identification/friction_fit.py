@@ -239,14 +239,20 @@ class FrictionFit:
         last = lambda x: list(x[len(x) - len(names) :])
         units, values = last(self.columns.units(self.chain)), last(self.parameters.tolist())
         deviations = last(np.sqrt(np.diag(self.covariance)).tolist())
-        for k, name in enumerate(self.model.nonlinear_names()):
-            for j in np.flatnonzero(np.isfinite(self.nonlinear_deviations[:, k])):
-                value = float(self.nonlinear[j, k])
-                names.append(f"{name} of joint {j + 1}")
-                values.append(value)
-                deviations.append(abs(value) * float(self.nonlinear_deviations[j, k]))
-                units.append("")
+        for name, _, value, deviation in self.determined():
+            names.append(name)
+            values.append(value)
+            deviations.append(value * deviation)
+            units.append("")
         return names, values, deviations, units
+
+    def determined(self) -> list[tuple[str, int, float, float]]:
+        """Name, joint (from 0), value, and standard deviation of its logarithm of each determined nonlinear parameter."""
+        return [
+            (f"{name} of joint {j + 1}", j, float(self.nonlinear[j, k]), float(self.nonlinear_deviations[j, k]))
+            for k, name in enumerate(self.model.nonlinear_names())
+            for j in np.flatnonzero(np.isfinite(self.nonlinear_deviations[:, k])).tolist()
+        ]
 
     def to_pandas(self) -> Any:
         """Friction parameters as a `pandas.DataFrame` with one row per parameter.

@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import itertools
+import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
@@ -18,7 +20,6 @@ from .filters import low_pass
 from .friction_terms import FrictionTerm, LoadDependent, Stribeck, TemperatureDependent, chain_terms
 from .preprocessing import Samples
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LENGTHS = 1024  # runs are padded to multiples of this length, so that few programs are compiled for terms with memory
 
 
@@ -81,15 +82,15 @@ class FrictionModel(eqx.Module):
         return np.array(rows, bool).reshape(n, sum(len(term.labels) for term in self.terms))
 
     def stems(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of each term, with a letter appended if several terms have the same label."""
+        """The labels of each term; one that several terms have is followed by letters that make it unlike all others."""
         count = Counter(label for term in self.terms for label in term.labels)
-        seen: Counter[str] = Counter()
-        out = []
+        taken, out = set(count), []
         for term in self.terms:
             row = []
             for label in term.labels:
-                row.append(label + (LETTERS[seen[label]] if count[label] > 1 else ""))
-                seen[label] += 1
+                free = (label + end for end in _endings() if label + end not in taken)
+                row.append(next(free) if count[label] > 1 else label)
+                taken.add(row[-1])
             out.append(tuple(row))
         return tuple(out)
 
@@ -250,6 +251,12 @@ class FrictionModel(eqx.Module):
             for path, _ in jax.tree_util.tree_flatten_with_path(term)[0]:
                 names.append(f"{path[0].name}({stems[0]})")
         return tuple(names)
+
+
+def _endings() -> Iterator[str]:
+    """a, b, ..., z, aa, ab, ..."""
+    for length in itertools.count(1):
+        yield from map("".join, itertools.product(string.ascii_lowercase, repeat=length))
 
 
 def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k"]] | None:

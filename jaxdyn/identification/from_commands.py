@@ -26,7 +26,15 @@ from ..io.tables import segments
 from ..model.chain import Chain
 from .base import motion_torque
 from .defaults import BLOCKS
-from .factors import as_float64, block_degrees, check_identifiable, check_one_by_one, equal_blocks, left_out_covariance
+from .factors import (
+    as_float64,
+    block_degrees,
+    bounded_intervals,
+    check_identifiable,
+    check_one_by_one,
+    equal_blocks,
+    left_out_covariance,
+)
 from .filters import differentiate, low_pass
 
 PARAMETERS = ("kp", "kd", "delay", "bias", "armature", "viscous", "coulomb", "coulomb_velocity", "offset")
@@ -549,11 +557,16 @@ class CommandIdentification(Summary):
         return servo_chain(self.given, jnp.asarray(table, self.given.dtype))
 
     def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "n k 2"]:
-        """Confidence interval (lower, upper) of each value at `level`, from Student's t distribution."""
+        """Confidence interval (lower, upper) of each value at `level`, from Student's t distribution.
+
+        An interval of a parameter that cannot be negative, which are all but bias and offset, ends at zero.
+        """
         from scipy import stats  # slow to import
 
-        half = float(stats.t.ppf(0.5 + level / 2, self.degrees)) * self.standard_deviations
-        return np.stack([self.values - half, self.values + half], axis=-1)
+        least = np.where(np.isin(PARAMETERS, ["bias", "offset"]), -np.inf, 0.0)
+        bounds = np.broadcast_to(np.stack([least, np.full_like(least, np.inf)], axis=-1), (*self.values.shape, 2))
+        reach = float(stats.t.ppf(0.5 + level / 2, self.degrees)) * self.standard_deviations
+        return bounded_intervals(self.values, reach, bounds)
 
     def predict(self, log: Log) -> Float[np.ndarray, "N n"]:
         """Positions that the robot and its servos reach under a log's commands, from the log's first state [rad or m].

@@ -13,7 +13,7 @@ from ..model.chain import Chain, coordinate_names, with_bodies
 from .base import BaseParameters, TotalMass, prior_parameters, total_mass_of
 from .columns import INERTIAL_NAMES, Columns
 from .consistent import ConsistentEstimate
-from .factors import QRFactors
+from .factors import QRFactors, bounded_intervals
 from .friction_fit import FrictionFit
 from .least_squares import Estimate, SplitHalf
 from .prediction import Fit, fit_quality
@@ -209,11 +209,11 @@ class Identification(Summary):
         return total_mass_of(self.base, self.covariance, self.parameters, prior, bodies)
 
     def to_pandas(self) -> Any:
-        """Return the base parameters, then the full parameters, as a `pandas.DataFrame` with one row per parameter.
+        """Return base, full and nonlinear friction parameters as a `pandas.DataFrame` with one row per parameter.
 
         The index contains the names. The columns are those of parameters.csv, in SI units:
 
-        - kind ("base" or "full"), belongs_to, value and unit;
+        - kind ("base", "full" or "friction"), belongs_to, value and unit;
         - standard_deviation (by jackknife) and relative_sd_percent;
         - lower and upper, the ends of the 95 % interval of the value, which is limited to the bounds of the parameter;
         - prior, identifiable, and model_value, the value in the identified chain.
@@ -224,8 +224,7 @@ class Identification(Summary):
         Raises:
             ImportError: pandas is not installed.
         """
-        base, full = parameter_rows(self)
-        rows = [dataclasses.asdict(row) for row in (*base, *full)]
+        rows = [dataclasses.asdict(row) for part in parameter_rows(self) for row in part]
         columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0] if key != "name"}
         columns |= {key: np.array(columns[key], float) for key in _ESTIMATED}
         return data_frame(columns, [row["name"] for row in rows], "parameter")
@@ -243,7 +242,8 @@ class ParameterRow:
     Quantities that were not estimated are None.
 
     Attributes:
-        kind: "base" for a combination that the torques determine, "full" for a single parameter.
+        kind: "base" for a combination that the torques determine, "full" for a single parameter, "friction" for a nonlinear
+            parameter of friction, such as a width.
         name: the combination or the parameter.
         belongs_to: the link or joint to which the parameter belongs; for a combination, that of its leading parameter.
         value: for a combination, the unconstrained estimate; for a single parameter, its
@@ -253,15 +253,16 @@ class ParameterRow:
         relative_sd_percent: standard deviation in percent of the value.
         lower: lower end of the 95 % confidence interval of the value. The interval of a single parameter ends at the
             parameter's bound, for example zero for friction and armature; a value on its bound is an end of its interval.
+            That of a nonlinear parameter, which is positive, is symmetric in its logarithm.
         upper: upper end of the 95 % confidence interval of the value.
-        prior: value in the given model.
+        prior: value in the given model, which contains no nonlinear parameters.
         identifiable: "yes" if the data determine the parameter on its own, "only in sums" if they determine it only in
             combination with others, "no" if they do not determine it or its interval says nothing (`determined`), and
             "known" if its value is taken from the model.
         model_value: value in the identified model.
     """
 
-    kind: Literal["base", "full"]
+    kind: Literal["base", "full", "friction"]
     name: str
     belongs_to: str
     value: float
@@ -270,13 +271,13 @@ class ParameterRow:
     relative_sd_percent: float | None
     lower: float | None
     upper: float | None
-    prior: float
+    prior: float | None
     identifiable: Identifiable
     model_value: float
 
 
-def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
-    """The base parameters and the full parameters, each in column order.
+def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow], list[ParameterRow]]:
+    """The base parameters, the full parameters, each in column order, and the nonlinear parameters of friction.
 
     The value of a base parameter, its standard deviation and its interval are those of `Identification.estimate`; those of a
     full parameter belong to the identified chain (`Identification.covariance`). A full parameter has a standard deviation
@@ -323,7 +324,7 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
         if i in alone:
             k = alone[i]
             sd = float(deviations[k])
-            low, high = interval(value, factor * sd, bounds[i])
+            low, high = bounded_intervals(value, factor * sd, bounds[i]).tolist()
             percent = 100 * sd / abs(value) if value else np.inf if sd else np.nan
             estimated = dict(zip(_ESTIMATED, (sd, percent, low, high), strict=True))
         found: Identifiable = "only in sums" if np.any(result.base.matrix[:, i]) else "no"
@@ -341,7 +342,44 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
                 model_value=value,
             )
         )
-    return base, full
+    return base, full, _nonlinear_rows(result)
+
+
+def _nonlinear_rows(result: Identification) -> list[ParameterRow]:
+    """The nonlinear parameters of friction that the data determine, in the unit of their field."""
+    factor, rows = result.estimate.interval_factor(), []
+    for name, j, value, deviation in () if result.friction is None else result.friction.determined():
+        rows.append(
+            ParameterRow(
+                kind="friction",
+                name=name,
+                belongs_to=result.chain.joint_names[j],
+                value=value,
+                unit="",
+                standard_deviation=value * deviation,
+                relative_sd_percent=100 * deviation,
+                lower=value * float(np.exp(-factor * deviation)),
+                upper=value * float(np.exp(factor * deviation)),
+                prior=None,
+                identifiable="yes",
+                model_value=value,
+            )
+        )
+    return rows
+
+
+def model_intervals(result: Identification) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, "b 2"]]:
+    """Standard deviations and 95 % intervals of the identified model's base parameters.
+
+    An interval ends where the bounds of the parameters that are summed end it, for example at zero for Izz1 + Ia1.
+    """
+    deviations, matrix = np.sqrt(np.diag(result.covariance)), result.base.matrix
+    reach, ends = result.estimate.interval_factor() * deviations, np.full((len(deviations), 2), [-np.inf, np.inf])
+    if result.consistent is not None:
+        products = np.where(matrix[:, :, None] != 0, matrix[:, :, None], 1) * result.consistent.bounds
+        products = np.where(matrix[:, :, None] != 0, products, 0)
+        ends = np.stack([products.min(axis=2).sum(axis=1), products.max(axis=2).sum(axis=1)], axis=1)
+    return deviations, bounded_intervals(matrix @ result.parameters, reach, ends)
 
 
 def determined(result: Identification) -> Bool[np.ndarray, " b"]:
@@ -356,12 +394,6 @@ def determined(result: Identification) -> Bool[np.ndarray, " b"]:
     scale = np.array([own[of == unit].max() for unit in of])
     reach = result.estimate.interval_factor() * result.estimate.standard_deviations
     return ~((scale > 0) & (reach > VAGUE * scale))
-
-
-def interval(value: float, reach: float, bounds: Float[np.ndarray, "2"]) -> tuple[float, float]:
-    """Limits of the interval value +- reach within bounds; the value may miss a bound by the solver's tolerance."""
-    low, high = bounds
-    return max(value - reach, min(low, value)), min(value + reach, max(high, value))
 
 
 def _owners(result: Identification) -> list[str]:

@@ -5,12 +5,10 @@ The model files are loaded from disk as a user would load them, and their predic
 
 import csv
 import dataclasses
-import functools
 import io
 import os
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +51,7 @@ def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
             numbers += (np.nan,) * (len(RAW) if raw is None else 0)
             cells = ("" if np.isnan(x) else repr(float(x)) for x in numbers)
             rows.append((run.title, fitted, joint, units[j], fit.samples, *cells))
-    _write_csv(path, rows)
+    write_table(path, rows)
 
 
 # -- parameters
@@ -65,7 +63,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     """Write the parameters as a CSV file with one row per parameter.
 
     The rows contain the base parameters (`kind` base), the full set (`kind` full) and, if a friction model was fitted,
-    its nonlinear parameters (`kind` friction), such as widths.
+    its nonlinear parameters (`kind` friction), such as widths, in rad, m, s and powers of these.
 
     The columns are:
 
@@ -77,9 +75,10 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
 
     The value of a base parameter is its unconstrained estimate, with a standard deviation from a block jackknife. The
     values of the full set and of the nonlinear parameters are those of the written model, with the standard deviations
-    and intervals of the same, physically consistent estimate; an interval ends at the parameter's bound, for example zero. A
-    parameter of the full set has a standard deviation only if it is also a base parameter; otherwise its value depends on
-    how the set was completed. Numbers have full precision, and missing numbers are empty cells.
+    and intervals of the same, physically consistent estimate. An interval ends at the parameter's bound, for example zero;
+    that of a nonlinear parameter, which is positive, is symmetric in the logarithm. A parameter of the full set has a
+    standard deviation only if it is also a base parameter; otherwise its value depends on how the set was completed.
+    Numbers have full precision, and missing numbers are empty cells.
 
     Read the table with a spreadsheet, pandas, or
     `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
@@ -87,40 +86,19 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.
     """
-    cells = lambda of: [
-        "" if (x := of(name)) is None else x if isinstance(x, str) else repr(float(x)) for name in COLUMNS
-    ]
-    rows = [cells(functools.partial(getattr, row)) for part in parameter_rows(result) for row in part]
-    _write_csv(path, [COLUMNS, *rows, *(cells(row.get) for row in friction_rows(result))])
+    rows = [dataclasses.astuple(row) for part in parameter_rows(result) for row in part]
+    write_table(path, [COLUMNS, *rows])
 
 
-def _write_csv(path: str | os.PathLike[str], rows: Iterable[Sequence[Any]]) -> None:
+def write_table(path: str | os.PathLike[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows as a CSV file, numbers with full precision and None as an empty cell.
+
+    Raises:
+        OutputError: the file cannot be written; an existing file remains unchanged.
+    """
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     write_whole(path, text.getvalue(), OutputError)
-
-
-def friction_rows(result: Identification) -> Iterator[dict[str, Any]]:
-    """Rows with the nonlinear parameters of a friction model, which have no unit."""
-    if result.friction is None:
-        return
-    linear = len(result.columns.friction_names(result.chain.n))
-    for name, value, deviation, unit in list(zip(*result.friction.rows(), strict=True))[linear:]:
-        joint = result.chain.joint_names[int(re.findall(r"\d+$", name)[0]) - 1]
-        reach = result.estimate.interval_factor() * deviation
-        yield {
-            "kind": "friction",
-            "name": name,
-            "belongs_to": joint,
-            "value": value,
-            "unit": unit,
-            "standard_deviation": deviation,
-            "relative_sd_percent": 100 * deviation / abs(value) if value else None,
-            "lower": value - reach,
-            "upper": value + reach,
-            "identifiable": "yes",
-            "model_value": value,
-        }
 
 
 # -- predictions

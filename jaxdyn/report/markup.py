@@ -175,11 +175,12 @@ def with_deviation(value: float, deviation: float) -> tuple[str, str]:
     return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", MINUS), f"{deviation:.{decimals}f}"
 
 
-def value_columns(values: Sequence[float], deviations: Sequence[float], factor: float) -> list[Column]:
-    """Columns of values, their standard deviations, and 95 % intervals of `factor` deviations to either side."""
-    rows = list(zip(values, deviations, strict=True))
-    both = [with_deviation(v, d) for v, d in rows]
-    ends = [" to ".join(with_deviation(v + sign * factor * d, d)[0] for sign in (-1, 1)) for v, d in rows]
+def value_columns(
+    values: Sequence[float], deviations: Sequence[float], intervals: Sequence[Sequence[float]]
+) -> list[Column]:
+    """Columns of values, their standard deviations, and 95 % intervals."""
+    both = [with_deviation(v, d) for v, d in zip(values, deviations, strict=True)]
+    ends = [" to ".join(with_deviation(x, d)[0] for x in xs) for xs, d in zip(intervals, deviations, strict=True)]
     return [
         Column("value", [value for value, _ in both]),
         Column("± s.d.", [f"± {deviation}" for _, deviation in both]),

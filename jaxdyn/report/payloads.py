@@ -13,6 +13,7 @@ from scipy import stats
 
 from ..errors import IdentificationError, OutputError
 from ..identification.columns import INERTIAL_NAMES
+from ..identification.factors import bounded_intervals
 from ..identification.payload import DriveGains, Payload
 from ..io.files import write_whole
 from ..model.chain import Chain, coordinate_names
@@ -146,10 +147,13 @@ def write_payload_report(
     wrong = [f"The runs do not determine {', '.join(unknown)}."] if unknown else []
     wrong += [] if payload.consistent else ["The estimate is not physically consistent: use the consistent body."]
     values, deviations = payload.parameters.tolist(), payload.standard_deviations.tolist()
+    reach = float(stats.t.ppf(0.975, payload.degrees)) * payload.standard_deviations
+    bounds = [[0.0 if name in ("m", "Ixx", "Iyy", "Izz") else -np.inf, np.inf] for name in INERTIAL_NAMES]
+    intervals = bounded_intervals(payload.parameters, reach, np.array(bounds))
     units = ["kg", *["kg m"] * 3, *["kg m²"] * 6]
     parameters = [
         names_column("parameter", INERTIAL_NAMES),
-        *value_columns(values, deviations, float(stats.t.ppf(0.975, payload.degrees))),
+        *value_columns(values, deviations, intervals.tolist()),
         Column("unit", units, "text"),
         Column("consistent body", [*map(number, payload.body.tolist())], "edge"),
     ]

@@ -12,15 +12,15 @@ from jaxtyping import Float
 
 from ..dynamics import friction_force
 from ..identification.base import model_torque
-from ..identification.columns import INERTIAL_NAMES
+from ..identification.columns import INERTIAL_NAMES, prior_parameters
 from ..identification.factors import as_float64
 from ..identification.friction_terms import is_of_chain
 from ..identification.prediction import MOVING, Fit
-from ..identification.result import Evaluation, Identification, parameter_rows
+from ..identification.result import Evaluation, Identification, model_intervals, parameter_rows
 from ..identification.torque_model import TorqueModel
 from ..identification.validation import Resimulation
 from ..model.chain import Chain, coordinate_names, leading_joints, turning_joints
-from .files import compared_runs, friction_rows
+from .files import compared_runs
 from .markup import (
     DASH,
     MINUS,
@@ -320,11 +320,11 @@ def _friction_view(data: tuple[np.ndarray, ...], joint: int, speed: str, torque:
 
 def _drives(result: Identification) -> str:
     """Table of the drive and friction parameters of each joint, with standard deviations and intervals."""
-    n, full = result.chain.n, parameter_rows(result)[1]
+    n, (_, full, nonlinear) = result.chain.n, parameter_rows(result)
     drives, friction = len(result.columns.drive_terms) * n, len(result.columns.friction_names(n))
-    rows = [dataclasses.asdict(row) for row in (*full[10 * n : 10 * n + drives], *full[len(full) - friction :])]
+    rows = (*full[10 * n : 10 * n + drives], *full[len(full) - friction :], *nonlinear)
     joints, cells = result.chain.joint_names, dict[str, dict[str, Cell]]()
-    for row in (*rows, *friction_rows(result)):
+    for row in map(dataclasses.asdict, rows):
         label, of = re.sub(r"( of joint )?\d+$", "", row["name"]), row["unit"] and f" [{unit(row['unit'])}]"
         heading = _MEANING.get(label, escaped(label)) + of
         cells.setdefault(heading, dict.fromkeys(joints, DASH))[row["belongs_to"]] = _cell(row)
@@ -341,13 +341,14 @@ _KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 
 def parameters_section(result: Identification) -> str:
     """Section with the base parameters of the written model, their intervals, and how much they matter for the torque."""
-    rows, deviations = parameter_rows(result)[0], np.sqrt(np.diag(result.covariance)).tolist()
-    given = [with_deviation(row.prior, deviation)[0] for row, deviation in zip(rows, deviations, strict=True)]
+    rows, (deviations, intervals) = parameter_rows(result)[0], model_intervals(result)
+    prior = (result.base.matrix @ prior_parameters(result.prior, result.columns)).tolist()
+    given = [with_deviation(value, deviation)[0] for value, deviation in zip(prior, deviations.tolist(), strict=True)]
     torque, unsure = torque_shares(result)
     has_prior = bool(np.any(np.asarray(result.prior.inertia)))
     columns = [
         Column("base parameter", [escaped(row.name) for row in rows], "text", "text sum"),
-        *value_columns([row.model_value for row in rows], deviations, result.estimate.interval_factor()),
+        *value_columns([row.model_value for row in rows], deviations.tolist(), intervals.tolist()),
         Column("unit", [unit(row.unit) for row in rows], "text"),
         *([Column("given", given, "edge")] if has_prior else []),
         Column("torque / noise", [*map(rounded, torque.tolist())], "name edge"),
@@ -381,7 +382,7 @@ def _cell(row: Mapping[str, Any], edge: str = "", digits: int = 4) -> tuple[str,
     """Value, with its standard deviation; its 95 % interval, the given value and whether it is identifiable on pointing."""
     value, deviation = number(row["value"], digits), row["standard_deviation"]
     known = f"{row['name']}: identifiable {row['identifiable']}"
-    known += f"; given {row['prior']:.6g}" if "prior" in row else ""
+    known += f"; given {row['prior']:.6g}" if row["prior"] is not None else ""
     if deviation is not None:
         value, unsure = with_deviation(row["value"], deviation)
         value += element("small", f"± {unsure}")

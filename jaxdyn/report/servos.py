@@ -1,6 +1,5 @@
 """Servos that were identified from commands: result files, and their page."""
 
-import csv
 import datetime
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..identification.from_commands import PARAMETERS, UNITS, CommandIdentification
 from ..io.logs import Log
+from .files import write_table
 from .markup import (
     Cell,
     Column,
@@ -61,8 +61,7 @@ def write_servos(
     """
     with whole_results(directory, FILES, source_urdf) as draft:
         table = found.table()
-        with open(draft / "parameters.csv", "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([table, *zip(*table.values(), strict=True)])
+        write_table(draft / "parameters.csv", [[*table], *zip(*table.values(), strict=True)])
         if settings:
             (draft / "settings.toml").write_text(settings, "utf-8")
         notes = [
