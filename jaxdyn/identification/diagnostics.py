@@ -20,7 +20,7 @@ from .columns import Columns, all_columns
 from .delay import LATEST, shown_delay
 from .factors import BlockFactors, QRFactors, as_float64, check_identifiable, cleared, triangles_of
 from .least_squares import solve
-from .payload import fit_loads, independent_columns, late_part, with_rows
+from .payload import fit_loads, independent_columns, late_part
 from .prediction import by_chunks, link_rows
 from .preprocessing import Filters, Samples, preprocess_alike
 from .result import Identification
@@ -138,7 +138,7 @@ class _Runs:
         """The factors of combinations of the base columns that the runs determine."""
         back = independent_columns(stacked(self.blocks.total)[:, self.base.kept])[0]
         r = np.concatenate([self.blocks.r[..., self.base.kept] @ back, self.blocks.r[..., -1:]], axis=3)
-        return with_rows(self.blocks, r)
+        return self.blocks.with_rows(r)
 
     def with_signs(self, signs: Float[np.ndarray, " n"]) -> "_Runs":
         """These runs after multiplying each joint's torque by its sign."""
@@ -482,8 +482,8 @@ def _gains(runs: _Runs) -> list[Finding]:
     if n < 2:
         return []
     friction = runs.columns.of_friction(runs.chain.n)[base.kept]
-    rigid, rest, none = base.kept[~friction], base.kept[friction], np.zeros((*r.shape[:3], 1))
-    whole = with_rows(runs.blocks, np.concatenate([r[..., rigid], r[..., rest], none, r[..., -1:]], axis=3))
+    rigid, rest = base.kept[~friction], base.kept[friction]
+    whole = runs.blocks.with_rows(r[..., [*rigid, *rest, -1]])
     ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # basis of the logarithms of gains, which sum to zero
     nobody = slice(len(rigid), len(rigid)), runs.independence, np.zeros(0), np.zeros((0, 0))
     found = fit_loads(whole, *nobody, ties, GAIN_SPREAD)
@@ -524,7 +524,7 @@ def model_factors(runs: _Runs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         clear = cleared(whole.reshape(-1, whole.shape[2]), runs.drives(j), [-1, -2]).reshape(*model.shape, 2)
         size, deviations[j] = np.linalg.norm(clear, axis=(0, 1)), np.inf
         if size[0] > 3e-5 * max(np.linalg.norm(model), 1e-150):
-            own = with_rows(blocks, clear[:, None], slice(j, j + 1))
+            own = blocks.with_rows(clear[:, None], slice(j, j + 1))
             found = solve(own, all_of(1), independence=runs.independence)
             factors[j], correlations[j] = found.values[0], found.values[0] * size[0] / max(size[1], 1e-150)
             deviations[j] = found.standard_deviations[0] / factors[j] if factors[j] > 0 else np.inf

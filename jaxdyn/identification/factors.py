@@ -276,7 +276,12 @@ class BlockFactors:
     def mapped(self, maps: Sequence[Float[np.ndarray, "p w"]]) -> "BlockFactors":
         """The factors for other parameters x: those of the columns in the blocks of run k are maps[k] @ x."""
         rows = [np.concatenate([r[..., :-1] @ maps[k], r[..., -1:]], 2) for r, k in zip(self.r, self.runs, strict=True)]
-        return dataclasses.replace(self, r=np.stack([triangles_of(x) for x in rows]), rows=None)
+        return self.with_rows(np.stack(rows))
+
+    def with_rows(self, rows: Float[np.ndarray, "k j m v"], joints: slice = slice(None)) -> "BlockFactors":
+        """The blocks, or those of some joints, with other columns, brought to triangular form."""
+        r = np.stack([triangles_of(block) for block in rows])
+        return dataclasses.replace(self, r=r, counts=self.counts[:, joints], rows=None)
 
     @functools.cached_property
     def total(self) -> QRFactors:

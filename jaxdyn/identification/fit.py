@@ -474,7 +474,9 @@ def begin(
     """
     model, columns = as_float64(setup.chain), setup.columns
     if columns.friction is not None:  # filter its columns like the torques
-        friction = dataclasses.replace(columns.friction, cutoff=runs[0].decimated.torque_cutoff)
+        whole = runs[0].samples
+        cutoff = whole.torque_cutoff if whole.torque_cutoff < whole.rate / 2 else None
+        friction = dataclasses.replace(columns.friction, cutoff=cutoff)
         setup = dataclasses.replace(setup, columns=dataclasses.replace(columns, friction=friction))
     report("finding base parameters", 0, 1)
     known = None if knowledge is None else knowledge.of(setup.chain, setup.columns)

@@ -17,29 +17,29 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
+from scipy.linalg import block_diag
 
 from .._summary import Summary, lines
 from ..errors import IdentificationError, ModelError
-from ..io.logs import Log, check_log
-from ..model.chain import Chain, coordinate_names, frame_index
+from ..io.logs import Log
+from ..model.chain import Chain, frame_index
 from ..spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
-from .accumulate import accumulate_samples
 from .base import all_of, base_parameters, stacked, without_friction
-from .columns import INERTIAL_NAMES
-from .consistency import no_constraints
-from .consistent import ConsistentProblem, consistent_least_squares
-from .defaults import BLOCKS
+from .columns import INERTIAL_NAMES, Columns
+from .consistent import consistent_least_squares, consistent_problem
 from .delay import RIGID
-from .factors import BlockFactors, as_float64, check_identifiable, cleared, triangle_of, triangles_of
-from .fit import HOLDOUT
+from .factors import BlockFactors, check_identifiable, cleared, triangle_of
+from .fit import HOLDOUT, Fitting, begin
 from .friction_model import FrictionModel, usual_friction
 from .friction_terms import Coulomb, LoadDependent, LoadedSlip, MaxwellSlip
 from .knowledge import Known
 from .least_squares import Estimate, solve
 from .prediction import predict
 from .preprocessing import Filters, Samples, repeated_motion
-from .stretches import FullRun, prepared
+from .selection import Setup
+from .stretches import Stretch, check_run, prepared
+from .terms import Terms
 from .torque_model import TorqueModel
 
 Runs = Log | Samples | Sequence[Log | Samples]
@@ -77,64 +77,42 @@ def transform_matrix(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10 10
         return np.asarray(columns(jnp.asarray(pose), jnp.eye(10)))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LoadedRuns:
-    """Runs with and without a payload, prepared for fits; for use under `jax.enable_x64(True)`.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class LoadedFitting(Fitting):
+    """The regression of runs with and without a payload, whose parameters are those of the arm, payload and friction.
 
     Attributes:
-        chain: the arm, in float64.
-        body: indices of the parameters of the link that carries the payload.
-        to_link: (10, 10) matrix that transforms the payload's parameters to the link's frame.
-        arm: (a,) indices of the arm's unknown parameters; a = 0 if the arm is known.
-        friction: the friction model, whose coefficients are fitted.
-        by_run: True to fit the coefficients of friction separately for each run.
-        runs: the runs, at the log's rate and decimated.
+        maps: for each run, the parameters of its columns as combinations of all parameters.
+        payload: place of the payload among the parameters; before it are the arm's, if they are unknown.
         loaded: True for each run with the payload.
         given: known torques of each run: of the arm if it is known, of springs, motors and further columns.
         loads: torques of the known arm at the log's rate; zeros if it is unknown.
     """
 
-    chain: Chain
-    body: slice
-    to_link: Float[np.ndarray, "10 10"]
-    arm: Int[np.ndarray, " a"]
-    friction: FrictionModel
-    by_run: bool
-    runs: tuple[FullRun, ...]
+    maps: tuple[Float[np.ndarray, "c u"], ...]
+    payload: slice
     loaded: Bool[np.ndarray, " runs"]
     given: tuple[Float[np.ndarray, "_ n"], ...]
     loads: tuple[Float[np.ndarray, "_ n"], ...]
 
-    @property
-    def independence(self) -> float:
-        """Smallest fraction of effectively independent samples among the runs."""
-        return min(run.decimated.independence for run in self.runs)
+    def mapped(self, blocks: BlockFactors) -> BlockFactors:
+        """The factors of all parameters; the payload is absent from the rows of unloaded runs."""
+        return blocks.mapped(self.maps)
 
-    @property
-    def payload(self) -> slice:
-        """Place of the payload among the columns."""
-        return slice(len(self.arm), len(self.arm) + 10)
-
-    def accumulated(self, found: "LoadedFit | None") -> BlockFactors:
-        """Triangular factors of [arm, payload, friction, known torque, torque], with friction under the loads of a fit."""
-        data, p = [], len(RIGID.names(self.chain.n))
-        for run, given, load, on in zip(self.runs, self.given, self.loads, self.loaded, strict=True):
+    def with_loads(self, found: "LoadedFit | None", whole: bool = False) -> BlockFactors:
+        """Factors of the runs, with friction under the loads of a fit; if `whole`, known torques are not subtracted."""
+        parts, rigid, friction = [], self.columns.of_state, self.columns.friction
+        assert friction is not None
+        for run, given, load, own in zip(self.runs, self.given, self.loads, self.maps, strict=True):
             s = run.samples
-            if self.friction.needs_load and found is not None:
-                held = np.zeros(p)
-                held[self.arm] = found.values[: self.payload.start]
-                held[self.body] += on * self.to_link @ found.payload
-                load = load + predict(RIGID, self.chain, held, s.q, s.qd, s.qdd)
-            weights = self.friction.known(s)[run.kept].astype(float)
-            signals = np.concatenate([self.friction.signals(s, load)[run.kept], given[:, :, None]], axis=2)
-            data.append((run.decimated, run.decimated.tau, weights, signals))
-        motion = repeated_motion([s for s, *_ in data])
-        groups = motion and [motion.groups(k, s.t, BLOCKS) for k, (s, *_) in enumerate(data)]
-        blocks = accumulate_samples(RIGID, self.chain, data, groups=groups)
-        r, of_run = blocks.r, blocks.runs[:, None, None, None]
-        beside = [r[..., self.arm], r[..., self.body] @ self.to_link * self.loaded[of_run]]
-        beside += [r[..., p:-2] * (of_run == run) for run in (range(len(self.runs)) if self.by_run else [of_run])]
-        return with_rows(blocks, np.concatenate([*beside, r[..., -2:]], axis=3))
+            if friction.needs_load and found is not None:
+                held = own[: len(rigid.names(self.model.n))] @ found.values
+                load = load + predict(rigid, self.model, held, s.q, s.qd, s.qdd)
+            known = friction.known(s)[run.kept].astype(float)
+            parts.append(
+                Stretch(run.decimated, 0 * given if whole else given, known, friction.signals(s, load)[run.kept])
+            )
+        return self.accumulated(parts)
 
     def fit(
         self,
@@ -148,8 +126,8 @@ class LoadedRuns:
         The first pass takes loads and gains from another fit, if one is given.
         """
         found = start
-        for turn in range(PASSES if self.friction.needs_load else 1):
-            before, blocks = found, self.accumulated(found)
+        for turn in range(PASSES if self.columns.friction.needs_load else 1):  # type: ignore[union-attr]
+            before, blocks = found, self.with_loads(found)
             found = fit_loads(blocks, self.payload, self.independence, known, free, ties, GAIN_SPREAD, before)
             if turn and before is not None:
                 noise, moved = found.estimate.noise, np.abs(found.estimate.noise - before.estimate.noise).max()
@@ -177,10 +155,10 @@ class LoadedRuns:
 
     def slopes(self, found: "LoadedFit") -> Float[np.ndarray, "10 n"]:
         """Derivatives of the payload's parameters with respect to the logarithms of factors of the joints' torques."""
-        r, n = found.blocks.by_run.r, found.blocks.r.shape[1]
+        r, n = self.with_loads(found, whole=True).by_run.r, self.model.nv
         rows = r / np.maximum(found.run_noise, 1e-300)[:, None, None]
         right = (rows[:, :, -1:] * np.tile(np.eye(n), (len(rows) // n, 1))[:, None, :]).reshape(-1, n)
-        left = rows[:, :, :-2].reshape(len(right), -1)
+        left = rows[:, :, :-1].reshape(len(right), -1)
         norms = np.maximum(np.linalg.norm(left, axis=0), 1e-300)
         return (np.linalg.lstsq(left / norms, right, rcond=TOLERANCE)[0] / norms[:, None])[self.payload]
 
@@ -199,22 +177,12 @@ class LoadedRuns:
         whole, at = found.blocks.by_run, self.payload
         floor = 1e-4 * np.sqrt((whole.r[:, :, -1] ** 2).sum(1) / np.maximum(whole.counts, 1))
         r = stacked(whole, np.sqrt(self.independence) / np.maximum(found.run_noise, np.maximum(floor, 1e-300)))
-        r[:, -1] -= r[:, -2]
-        others = [*range(at.start), *range(at.stop, r.shape[1] - 2)]
+        others = [*range(at.start), *range(at.stop, r.shape[1] - 1)]
         rows = triangle_of(cleared(r, others, [*range(at.start, at.stop), -1]))
         mass = max(abs(float(found.payload[0])), 1e-3)
         sphere = np.array(inertial_parameters_from_com(mass, np.zeros(3), 0.4 * mass * 0.1**2 * np.eye(3)))
-        problem = ConsistentProblem(
-            matrix=rows[:10, :10],
-            values=rows[:10, 10],
-            floor=0.5 * float(rows[10, 10] ** 2) if len(rows) > 10 else 0.0,
-            prior=sphere,
-            start=sphere,
-            links=1,
-            positive=np.zeros(10, bool),
-            constraints=no_constraints(10),
-            weight=PRIOR_WEIGHT,
-        )
+        reduced = dataclasses.replace(found.estimate, values=found.payload, rows=rows)
+        problem = consistent_problem(reduced, all_of(10), Columns(()), sphere, weight=PRIOR_WEIGHT)
         return consistent_least_squares(problem, all_of(10)).parameters
 
 
@@ -223,7 +191,7 @@ class LoadedFit:
     """Result of a combined fit.
 
     Attributes:
-        values: factors of all columns: arm, payload, friction, and 1 for the known torque.
+        values: all parameters: arm, payload and friction.
         payload: (p,) the payload's parameters in its frame; p = 10, or 0 if only gains are fitted.
         gains: (n,) logarithms of the gain factors c.
         covariance: (p + n, p + n) covariance of payload parameters and log gains, from the jackknife of the fit.
@@ -260,7 +228,7 @@ def fit_loads(
     """Solve the regression by weighted least squares, with Gauss-Newton steps if gains are unknown.
 
     Args:
-        blocks: factors of [arm, payload, friction, known torque, torque], as from `LoadedRuns.accumulated`.
+        blocks: factors of [arm, payload, friction, torque], as from `LoadedFitting.with_loads`.
         at: place of the payload among the columns.
         independence: fraction of the samples that count as independent.
         known: known part of the payload's parameters, p = known + free @ z.
@@ -279,17 +247,17 @@ def fit_loads(
     while True:
         rigid = np.exp(-gains)[:, None, None] * blocks.r[..., : at.stop]
         moving = -(rigid @ body)[..., None] * ties[:, None, :]  # derivative with respect to the unknown log gains
-        tau = blocks.r[..., -1] - blocks.r[..., -2] - rigid[..., at] @ known - (rigid @ body) * gains[:, None]
-        beside = blocks.r[..., at.stop : -2], moving, tau[..., None]
+        tau = blocks.r[..., -1] - rigid[..., at] @ known - (rigid @ body) * gains[:, None]
+        beside = blocks.r[..., at.stop : -1], moving, tau[..., None]
         rows = np.concatenate([rigid[..., : at.start], rigid[..., at] @ free, *beside], axis=3)
         prior = np.zeros((n, rows.shape[3]))
         prior[:, -1 - k : -1] = ties / spread
-        found, stated = with_rows(blocks, rows), prior if k and turn else prior[:0]
+        found, stated = blocks.with_rows(rows), prior if k and turn else prior[:0]
         back, determined = independent_columns(np.concatenate([stacked(found.total), stated])[:, :-1])
         reduced = lambda x, back=back: np.concatenate([x[..., :-1] @ back, x[..., -1:]], axis=-1)
         size = back.shape[1]
         beyond = Known(np.zeros(size, bool), np.zeros(size), reduced(stated)) if len(stated) else None
-        estimate = solve(with_rows(found, reduced(found.r)), all_of(size), "weighted", independence, beyond)
+        estimate = solve(found.with_rows(reduced(found.r)), all_of(size), "weighted", independence, beyond)
         values = back @ estimate.values
         body = np.concatenate([values[: at.start], known + free @ values[z]])
         change = ties @ values[len(values) - k :] - gains if turn else np.zeros(n)  # at first, no torque can be scaled
@@ -299,7 +267,7 @@ def fit_loads(
     outer, p = np.zeros((len(known) + n, len(values))), len(known)
     outer[:p, z], outer[p:, len(values) - k :] = free, ties
     return LoadedFit(
-        values=np.concatenate([body, values[z.stop : len(values) - k], [1.0]]),
+        values=np.concatenate([body, values[z.stop : len(values) - k]]),
         payload=body[at],
         gains=gains,
         covariance=outer @ back @ estimate.covariance @ (outer @ back).T,
@@ -320,8 +288,8 @@ def loaded_runs(
     *,
     known: bool = False,
     gains: Float[np.ndarray, " n"] | None = None,
-) -> tuple[LoadedRuns, list[str]]:
-    """Preprocess all runs with the same filters, and collect notes for the user; call under `jax.enable_x64(True)`.
+) -> tuple[LoadedFitting, list[str]]:
+    """The regression of all runs, and notes for the user; call under `jax.enable_x64(True)`.
 
     Args:
         known: True if the parameters of the arm are those of the model.
@@ -338,40 +306,41 @@ def loaded_runs(
     if filters.delay is None and model.delay is not None:
         filters = filters.but(delay=np.asarray(model.delay, float))
     groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
-    given = [run for group in groups for run in group]
-    for k, run in enumerate(given):
-        if run.n != chain.nv:
-            name = run.source if isinstance(run, Log) else f"{'unloaded' if k < len(groups[0]) else 'loaded'} run"
-            raise IdentificationError(
-                f"{name}: the run has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
-            )
-    given = [check_log(run, chain, allow_still=True) if isinstance(run, Log) else run for run in given]
+    given = [check_run(run, chain) for group in groups for run in group]
     runs = prepared(given, filters, True)
     of_logs = [run.decimated for run, log in zip(runs, given, strict=True) if isinstance(log, Log)]
     notes = [f"{s.source}: {note}" for s in of_logs for note in dict.fromkeys(s.notes)]
     if friction is None:
         friction = usual_friction(chain) if model.friction is None else _with_load(model.friction, chain.nv)
-    rate, cutoff = runs[0].samples.rate, runs[0].samples.torque_cutoff
-    friction = dataclasses.replace(friction, cutoff=cutoff if cutoff < rate / 2 else None)
     rest = dataclasses.replace(model, chain=without_friction(chain), friction=None, coefficients=None)
     if not known:  # only springs, motors and further columns
         none = dataclasses.replace(rest.chain, inertia=0 * chain.inertia, armature=0 * chain.armature)
         rest = dataclasses.replace(rest, chain=none)
-    load = lambda s: rest.predict(s, filtered=False) if known else np.zeros_like(s.qd)
-    scaled = lambda s: s if gains is None else dataclasses.replace(s, tau=s.tau * gains)
-    parts = LoadedRuns(
-        chain=as_float64(chain),
-        body=slice(10 * link, 10 * link + 10),
-        to_link=transform_matrix(pose),
-        arm=np.zeros(0, int) if known else base_parameters(chain, RIGID).kept,
-        friction=friction,
-        by_run=by_run,
-        runs=tuple(dataclasses.replace(run, decimated=scaled(run.decimated)) for run in runs),
-        loaded=np.arange(len(runs)) >= len(groups[0]),
-        given=tuple(rest.predict(run.samples, run.kept, filtered=cutoff < rate / 2) for run in runs),
-        loads=tuple(load(run.samples) for run in runs),
+    if gains is not None:
+        scaled = [dataclasses.replace(run.decimated, tau=run.decimated.tau * gains) for run in runs]
+        runs = [dataclasses.replace(run, decimated=s) for run, s in zip(runs, scaled, strict=True)]
+    base, motion = base_parameters(chain, RIGID), repeated_motion([run.decimated for run in runs])
+    setup = Setup(chain, dataclasses.replace(RIGID, friction=friction), filters, None, Terms(choose=()))
+    begun = begin(setup, None, runs, len(runs), lambda *stage: None, choose_base=lambda known: base, motion=motion)
+    p, loads = len(RIGID.names(chain.n)), np.arange(len(runs)) >= len(groups[0])
+    arm_columns, carried = np.eye(p)[:, [] if known else base.kept], np.zeros((p, 10))
+    carried[10 * link : 10 * link + 10] = transform_matrix(pose)
+    which = np.eye(len(runs)) if by_run else np.ones((len(runs), 1))  # coefficients of friction of each run
+    each = [np.kron(one, np.eye(len(friction.names(chain.n)))) for one in which]
+    smooth = runs[0].samples.torque_cutoff < runs[0].samples.rate / 2
+    found = LoadedFitting(
+        **vars(begun),
+        maps=tuple(
+            np.asarray(block_diag(np.hstack([arm_columns, on * carried]), x)) for on, x in zip(loads, each, strict=True)
+        ),
+        payload=slice(arm_columns.shape[1], arm_columns.shape[1] + 10),
+        loaded=loads,
+        given=tuple(rest.predict(run.samples, run.kept, filtered=smooth) for run in runs),
+        loads=tuple(
+            rest.predict(run.samples, filtered=False) if known else np.zeros_like(run.samples.qd) for run in runs
+        ),
     )
-    return parts, notes
+    return found, notes
 
 
 def _with_load(friction: FrictionModel, n: int) -> FrictionModel:
@@ -406,12 +375,6 @@ def independent_columns(r: Float[np.ndarray, "m w"]) -> tuple[Float[np.ndarray, 
     _, s, vt = np.linalg.svd(r / norms, full_matrices=len(r) < r.shape[1])
     alive = np.arange(len(vt)) < (s > TOLERANCE * s[0]).sum()
     return vt[alive].T / norms[:, None], np.abs(vt[~alive]).max(axis=0, initial=0) < 1e-4
-
-
-def with_rows(blocks: BlockFactors, rows: Float[np.ndarray, "k n m w"], joints: slice = slice(None)) -> BlockFactors:
-    """The blocks, or those of some joints, with other columns, brought to triangular form."""
-    r = np.stack([triangles_of(block) for block in rows])
-    return dataclasses.replace(blocks, r=r, counts=blocks.counts[:, joints])
 
 
 # -- gains

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ..errors import IdentificationError
-from ..io.logs import Log, check_log, named_apart
+from ..io.logs import Log, named_apart
 from ..io.tables import STILL
 from ..model.build import rounding_note
 from ..model.chain import Chain, coordinate_names
@@ -22,7 +22,7 @@ from .mechanisms import MechanismLog
 from .preprocessing import Filters
 from .result import Identification
 from .selection import TermChoice, choose_terms, known_friction, setup_of
-from .stretches import motion_of, prepared, with_commands
+from .stretches import check_run, motion_of, prepared, with_commands
 from .terms import Terms
 from .validation import play
 
@@ -143,22 +143,7 @@ def _runs(
     logs, unseen = listed(logs), [] if isinstance(validate, float | int) else listed(validate)
     if not logs:
         raise IdentificationError("no log was given; pass at least one run to fit")
-    named = named_apart([*logs, *unseen])
-    for log in named:
-        if log.q.shape[1] != chain.nv:
-            raise IdentificationError(
-                f"{log.source}: the log has {log.q.shape[1]} joints, but the model has {chain.nv}: "
-                + ", ".join(coordinate_names(chain)),
-                "If the others are locked in the model, leave out their columns: read_log with {joints} and {numbered}",
-                joints="chain.joint_names",
-                numbered="the names of all joints in the log",
-            )
-        if (bad := ~np.isfinite(np.concatenate([log.q, log.tau], axis=1)).all(axis=1)).any():
-            raise IdentificationError(
-                f"{log.source}: sample {int(np.argmax(bad))} (counted from 0) contains NaN or infinity; remove such samples"
-            )
-    # a joint may rest in one run and move in another
-    named = [check_log(log, chain, allow_still=True) for log in named]
+    named = [check_run(log, chain) for log in named_apart([*logs, *unseen])]
     logs, unseen = named[: len(logs)], named[len(logs) :]
     span = np.max([np.ptp(log.q, axis=0) for log in logs], axis=0)
     if knowledge is not None and knowledge.joints is not None and chain.coupling is None:  # known drives need not move

@@ -3,14 +3,14 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..errors import IdentificationError, LogError
-from ..io.logs import Log
-from ..model.chain import Chain
+from ..io.logs import Log, check_log
+from ..model.chain import Chain, coordinate_names
 from .base import BaseParameters, given_samples_torque
 from .columns import Columns
 from .defaults import LEAST_SAMPLES
@@ -132,6 +132,33 @@ def full_run(samples: Samples, stride: int) -> FullRun:
     ends = np.cumsum([0, *map(len, kept)]).tolist()
     rows = np.concatenate(kept)
     return FullRun(samples, samples.rows(rows, itertools.pairwise(ends), rate=samples.rate / stride), rows, stride)
+
+
+Run = TypeVar("Run", bound=Log | Samples)
+
+
+def check_run(run: Run, chain: Chain, robot: str = "") -> Run:
+    """Return a run, with the notes of `check_log` if it is a log. A joint may rest in one run and move in another.
+
+    Raises:
+        IdentificationError: the number of joints differs from that of the chain, or a log contains NaN or infinity.
+        LogError: see `check_log`.
+    """
+    if run.n != chain.nv:
+        raise IdentificationError(
+            f"{robot and f'{robot}, '}{run.source}: the log has {run.n} joints, but the model has {chain.nv}: "
+            + ", ".join(coordinate_names(chain)),
+            "If the others are locked in the model, leave out their columns: read_log with {joints} and {numbered}",
+            joints="chain.joint_names",
+            numbered="the names of all joints in the log",
+        )
+    if not isinstance(run, Log):
+        return run
+    if (bad := ~np.isfinite(np.concatenate([run.q, run.tau], axis=1)).all(axis=1)).any():
+        raise IdentificationError(
+            f"{run.source}: sample {int(np.argmax(bad))} (counted from 0) contains NaN or infinity; remove such samples"
+        )
+    return check_log(run, chain, allow_still=True)
 
 
 def prepared(

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ..errors import IdentificationError
-from ..io.logs import Log, check_log, named_apart
+from ..io.logs import Log, named_apart
 from ..model.chain import Chain
 from .base import BaseParameters, chosen_parameters, random_factors, rank_tolerance, stacked
 from .columns import DRIVE_NAMES, DriveTerm
@@ -20,7 +20,7 @@ from .friction_terms import FRICTION
 from .preprocessing import Filters
 from .result import Identification
 from .selection import setup_of
-from .stretches import motion_of, prepared
+from .stretches import check_run, motion_of, prepared
 from .terms import Terms
 
 Runs = Mapping[str, Log | Sequence[Log]]
@@ -99,11 +99,7 @@ def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
     runs, robots = [], []
     for robot, some in logs.items():
         for log in [some] if isinstance(some, Log) else some:
-            if log.n != chain.nv:
-                raise IdentificationError(
-                    f"{robot}, {log.source}: the log has {log.n} joints, but the model has {chain.nv}"
-                )
-            runs.append(check_log(log, chain, allow_still=True))
+            runs.append(check_run(log, chain, robot))
             robots.append(robot)
     return runs, robots
 
