@@ -1,5 +1,6 @@
 """`jaxdyn simulate`, by itself and as one of the five commands that go from a robot's kinematics to a model to look at."""
 
+import argparse
 import dataclasses
 import re
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import load, read_log
+from jaxdyn import ModelError, load, read_log
 from jaxdyn.cli import main
+from jaxdyn.commands.arguments import WrongUsage
+from jaxdyn.commands.inputs import read_model
 from jaxdyn.identification import (
     Filters,
     FrictionModel,
@@ -42,6 +45,27 @@ def simulated(files, name, *options):
     line = ["simulate", str(files / "arm.urdf"), str(files / "plan.csv"), "--out", str(out), "--rate", "250", *TWO]
     assert main([*line, "--quiet", *options]) == 0
     return read_log(out, 2)
+
+
+def test_locks_of_joints_that_a_model_lacks_are_errors(files, capsys):
+    arm, saved = str(files / "arm.urdf"), str(files / "saved.eqx")
+    save_torque_model(TorqueModel(load(arm, lock={"grip": 0.02})), saved)
+    export = ["export", "--out", str(files / "x"), "--quiet", "--lock", "gripp=0"]
+    assert main([*export, arm]) == 1
+    assert "unknown joint 'gripp' in lock; the joints are turn, lift, grip" in capsys.readouterr().err
+    for command in ([*export, saved], ["simulate", saved, str(files / "plan.csv"), "--lock", "gripp=0"]):
+        assert main(command) == 2
+        assert "--lock gripp: --lock and --tip apply only to URDF" in capsys.readouterr().err
+    # of two models, one has to have the joint
+    options = argparse.Namespace(lock={"gripp": 0.0}, tip=None, gravity=None)
+    with pytest.raises(ModelError, match="unknown joint 'gripp'"):
+        read_model(options, arm, beside=saved)
+    with pytest.raises(WrongUsage, match="--lock gripp"):
+        read_model(options, saved, beside=saved)
+    options.lock = {"grip": 0.0}
+    assert read_model(options, arm, beside=saved).chain.n == read_model(options, saved, beside=arm).chain.n == 2
+    (files / "two.urdf").write_text((files / "arm.urdf").read_text().replace("grip", "hand"))
+    assert read_model(options, str(files / "two.urdf"), beside=arm).chain.n == 3
 
 
 @pytest.mark.ci

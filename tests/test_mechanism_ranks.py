@@ -12,6 +12,7 @@ import jaxdyn
 from data_paths import ROOT
 from helpers import random_chain
 from jaxdyn.identification import Columns, base_parameters
+from jaxdyn.model.build import unrounded
 from jaxdyn.model.chain import layout, with_bodies
 from jaxdyn.spatial.inertia import transform_inertial_parameters
 from peer_models import axis_offset, configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
@@ -58,10 +59,13 @@ def about_point(point: np.ndarray) -> np.ndarray:
 
 
 def compared(chain) -> tuple[int, int, float]:
-    """Our number of base parameters, Pinocchio's rank, and how far its rows are from being those of our combinations."""
+    """Our number of base parameters, Pinocchio's rank, and how far its rows are from being those of our combinations.
+
+    Pinocchio gets the geometry without the file's rounding (1.57 for pi/2), to which our combinations belong.
+    """
     base = base_parameters(chain, Columns(()))
     bodies = int(with_bodies(chain.topology).sum())
-    rows = of_pinocchio(chain, max(40, -(-3 * 10 * bodies // chain.nv)))
+    rows = of_pinocchio(unrounded(chain), max(40, -(-3 * 10 * bodies // chain.nv)))
     sizes = np.linalg.svd(rows, compute_uv=False)
     off = rows - rows[:, base.kept] @ base.matrix
     return base.size, int((sizes > 1e-9 * sizes[0]).sum()), float(np.abs(off).max() / np.abs(rows).max())
@@ -93,8 +97,8 @@ def test_ranks_of_other_peoples_robots(annotations_unchecked):
     assert len(chosen) >= 30
     for name, chain in chosen:
         ours, theirs, off = compared(chain)
-        rounded = "romeo" in name  # its file's axes are parallel to seven digits only, which our names leave out
-        assert ours == theirs and off < (1e-5 if rounded else 1e-7), (name, ours, theirs, off)
+        rounded = "romeo" in name  # some of its axes are parallel to seven digits only
+        assert ours == theirs and off < (1e-6 if rounded else 1e-7), (name, ours, theirs, off)
 
 
 @pytest.mark.ci

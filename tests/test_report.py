@@ -11,8 +11,10 @@ import math
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,6 +168,21 @@ def test_nonlinear_parameters_of_friction_are_rows_with_positive_intervals(resul
     assert last["kind"] == "friction" and float(last["lower"]) == row.lower and last["prior"] == ""
     pytest.importorskip("pandas")
     assert found.to_pandas().loc[row.name, "upper"] == row.upper
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_parts_that_printing_unfolds_are_folded_again():
+    script = (Path(sections.__file__).parent / "page.js").read_text()
+    script = script[script.index("const folded") : script.index("\n", script.index("afterprint"))]
+    program = f"""
+        const parts = [false, true, false].map(open => ({{open}})), on = {{}};
+        const addEventListener = (name, f) => {{ on[name] = f; }};
+        const document = {{querySelectorAll: () => parts.filter(part => !part.open)}};
+        {script}
+        on.beforeprint(); on.beforeprint(); const printed = parts.map(part => part.open);
+        on.afterprint(); console.log(JSON.stringify([printed, parts.map(part => part.open)]));"""
+    said = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert json.loads(said) == [[True] * 3, [False, True, False]]
 
 
 def test_full_parameters_say_whether_they_are_identifiable(result, tmp_path):

@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
 
     out = pathlib.Path(options.out)
     check_output_file(out)
-    first, second = (read_model(settings, path) for path in (options.a, options.b))
+    both = (options.a, options.b)
+    first, second = (read_model(settings, path, beside=other) for path, other in zip(both, both[::-1], strict=True))
     logs = list(read_logs(settings, options.log, first.chain, options.a))
     files = [("model a", options.a), ("model b", options.b), *(("log", path) for path in options.log)]
     provenance = provenance_of(options, files, {name: getattr(settings, name) for name in options.keys})

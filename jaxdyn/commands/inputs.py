@@ -44,24 +44,38 @@ def load_possible(path: str, **given: Any) -> "Chain":
     return chain
 
 
-def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
+def read_model(
+    options: argparse.Namespace, path: str, allow_nonphysical: bool = True, beside: str | None = None
+) -> "TorqueModel":
     """Read a model from a URDF, MJCF or model.eqx file, with `add_chain` and `add_gravity`.
 
     Friction is taken from the file, and so is gravity if the file contains it and --gravity is not given. A model that need
-    not be physical is read as it is, and a --lock option is ignored for a URDF that lacks the joint, because the option may
-    be meant for another model. Otherwise, inconsistent inertias are replaced, and unknown joints are errors.
+    not be physical is read as it is; otherwise, inconsistent inertias are replaced. Unknown joints in --lock are errors,
+    unless they are joints of another URDF, `beside`; then --lock and --tip do not apply to files of other formats, either.
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io.files import read_bytes
     from ..io.loading import URDF, format_of, load
 
+    def locks(file: str, name: str) -> bool:
+        if file.endswith(".eqx") or format_of(text := read_bytes(file)) is not URDF:
+            return False
+        return any(f"{quote}{name}{quote}".encode() in text for quote in "\"'")
+
+    lock, tip = dict(options.lock), options.tip
+    if beside is not None:
+        lock = {name: x for name, x in lock.items() if locks(path, name) or not locks(beside, name)}
+        tip = None if path.endswith(".eqx") or format_of(read_bytes(path)) is not URDF else tip
     if path.endswith(".eqx"):
+        if lock or tip:
+            given = f"--lock {', '.join(lock)}" if lock else "--tip"
+            raise WrongUsage(
+                f"{given}: --lock and --tip apply only to URDF; the joints and the tip of {path} are fixed"
+            )
         model = load_torque_model(path)
         return dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
     given = {"gravity": options.gravity, "ignore_inertials": getattr(options, "ignore_inertials", False)}
-    if format_of(text := read_bytes(path)) is URDF or not allow_nonphysical:  # other formats refuse the options
-        known = lambda name: not allow_nonphysical or f'"{name}"'.encode() in text
-        given |= {"lock": {k: x for k, x in dict(options.lock).items() if known(k)} or None, "tip": options.tip}
+    given |= {"lock": lock or None, "tip": tip}
     return TorqueModel(
         load(path, allow_nonphysical=True, **given) if allow_nonphysical else load_possible(path, **given)
     )

@@ -107,8 +107,6 @@ def _check(options: argparse.Namespace) -> None:
         raise WrongUsage(
             "without an --unloaded log, the payload is identified relative to the model's inertials: omit ignore_inertials"
         )
-    if options.model.endswith(".eqx") and (options.lock or options.tip):
-        raise WrongUsage("--lock and --tip apply only to URDF: the joints and the tip of a model.eqx are fixed")
     if options.ignore_inertials and options.model.endswith(".eqx"):
         raise WrongUsage("ignore_inertials applies only to URDF and MJCF: a model.eqx has identified inertias")
     if options.mass is not None and not options.unloaded:

@@ -1,12 +1,17 @@
 "use strict";
-// A link to a folded part unfolds it; all parts are unfolded for printing.
+// A link to a folded part unfolds it; all parts are unfolded for printing, and folded again thereafter.
 const unfold = () => {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const part = target && target.closest("details");
   if (part) { part.open = true; target.scrollIntoView(); }
 };
 addEventListener("hashchange", unfold);
-addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
+const folded = [];
+addEventListener("beforeprint", () => {
+  folded.push(...document.querySelectorAll("details:not([open])"));
+  for (const part of folded) part.open = true;
+});
+addEventListener("afterprint", () => { for (const part of folded.splice(0)) part.open = false; });
 
 const escaped = text => String(text).replace(/[&<>"]/g, c => `&#${c.charCodeAt(0)};`);
 const shown = v => (Math.abs(v) < 1e-3 && v || Math.abs(v) >= 1e5 ? v.toExponential(2) : String(+v.toPrecision(4))).replace("-", "−");
