@@ -90,7 +90,7 @@ def everything(chain, constraint, q, w, tau, name):
     return jax.lax.map(lambda state: single(*state), (q, w, tau))
 
 
-@pytest.mark.parametrize("name", [pytest.param("five_bar", marks=pytest.mark.ci), "four_bar"])
+@pytest.mark.parametrize("name", [pytest.param("five_bar", marks=pytest.mark.nightly), "four_bar"])
 def test_linkages_equal_their_closed_forms(name):
     build, sizes, closed_form, angles = SYSTEMS[name]
     chain, constraint = build(**BODIES, **sizes)
@@ -412,7 +412,7 @@ def test_tangents_with_a_redundant_constraint_equal_differences():
         assert np.abs(moved).max() > 0.1 and np.abs(central).max() > 0.1
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_derivatives_of_constrained_dynamics_equal_differences():
     chain, constraint, q, qd, tau = closed_five_bar()
     rng = np.random.default_rng(2)

@@ -35,7 +35,7 @@ def test_ur10e_creeps_as_a_slipping_spring_where_it_seems_to_rest(shared_data):
     assert np.abs((found.samples.tau - found.prediction)[rest, 4]).mean() < 1.1
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_ur10_predicts_the_rest_of_its_run_better_than_its_authors_model(shared_data):
     chain = load(shared_data / "ur10" / "ur10_kinematics.urdf")
     log = check_log(read_log(shared_data / "ur10" / "exciting.csv", 6), chain)

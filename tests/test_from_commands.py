@@ -166,7 +166,7 @@ def test_logs_that_determine_nothing_are_refused():
             identify_from_commands(bare, log, **options)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_servos_of_a_leg_are_identified_from_commands():
     bare, true = servos("leg", 2)
     log = command_log(true, 15.0, 250.0, BITS, 2, 38)

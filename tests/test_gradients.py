@@ -126,7 +126,7 @@ def test_forward_reverse_and_finite_differences_agree(name):
             assert gap <= bound, f"{leaf}: reverse mode is off by {gap} of {scale}"
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("state", ["in motion", "straight at rest"])
 def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
     """The rule M^-1 (d tau - dID) against differentiating the articulated-body recursion, leaf by leaf."""

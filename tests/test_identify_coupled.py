@@ -111,7 +111,7 @@ def agreeing(chain, logs):
     return np.mean(shares)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_an_arm_with_a_mimic_finger(tmp_path):
     chain = gripper()
     s = np.asarray(chain.coupling.matrix)

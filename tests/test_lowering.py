@@ -131,7 +131,7 @@ def test_states_that_differ_in_one_argument_alone():
             assert error(jax.tree.map(lambda y: y[0], got), function(CHAIN, *(q, qd, qdd)[:used])) < 1e-12
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_robots_of_all_kinds_work_in_a_batch():
     for chain in (random_mechanism(3), random_mechanism(4, free=False)):
         keys = jax.random.split(jax.random.key(0), 70)

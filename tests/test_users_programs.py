@@ -20,6 +20,7 @@ from users_programs.elsewhere import BY_EXAMPLES, NOT_OF_ARRAYS, WITHIN
 from users_programs.environment import environment
 
 GROUPS = "dynamics", "mechanism", "quantities", "frames", "spatial", "motion", "control", "trajectory", "solvers"
+OFTEN = "dynamics", "mechanism", "trajectory"  # in continuous integration; most others are compiled by examples there
 PLACES = "arguments", "flow", "compilers"  # where calls of dynamics stand
 LIMIT = 1500  # [s] for a group; what takes longer hangs
 
@@ -50,8 +51,9 @@ def failures(group: str, *options: str) -> list[str]:
     return found
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group", [pytest.param(g, marks=pytest.mark.ci if g in OFTEN else pytest.mark.nightly) for g in GROUPS]
+)
 def test_programs_of_users(group):
     problems = failures(group)
     assert not problems, "\n".join(problems)
@@ -64,7 +66,7 @@ def test_wherever_calls_stand(group):
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("group", ["dynamics"])
 def test_programs_of_users_in_single_precision(group):
     problems = failures(group, "--single")
