@@ -2,28 +2,10 @@
 
 Each term has one or more columns per joint. The linear parameters, which multiply these columns, are estimated
 together with the inertial parameters. Nonlinear parameters (widths, velocity scales, exponents) are leaves of the term,
-and are estimated by `fit_friction`. Terms with memory, whose columns depend on the past motion, are in `memory.py`.
+and are estimated by `fit_friction`.
 
 To add a term, define a class with its columns, labels and units and, for a term with memory, the update of its state.
-The fit, `TorqueModel` and model files then support the term automatically.
-
-Friction with memory: the holding torque of a joint at rest depends on its past motion.
-
-Before a dry contact slips, it yields like a spring over 1e-5 to 1e-2 rad. The state of this spring depends on the
-joint's displacement (Maxwell slip, Dahl), or on its displacement and velocity (LuGre). The state is scaled to 1 at
-steady slip (for LuGre, at steady slip at high speed), so the coefficient of its column is the friction torque at steady
-slip. The state equation is solved exactly between samples, so the update is stable at any sample rate.
-
-Torques that depend on the position of a single joint: counterbalances and cables.
-
-Gravity torques are sums of sines and cosines of the joint positions. Only torques of a different form can be
-distinguished from them.
-
-Friction that depends on the temperature of a joint, for logs that contain joint temperatures.
-
-The memory of `TemperatureDependent` is the difference between the joint's temperature and the reference temperature; it
-does not depend on the motion. Along a run, the memory follows the logged temperature. In step-by-step evaluation and in
-simulation, it keeps the value set by `TorqueModel.at_temperature`."""
+The fit, `TorqueModel` and model files then support the term automatically."""
 
 import abc
 import math
@@ -321,6 +303,10 @@ class GearRipple(FrictionTerm):
 
 
 # -- memory
+#
+# Before a dry contact slips, it yields like a spring over 1e-5 to 1e-2 rad, whose state depends on the past motion. The
+# state is scaled to 1 at steady slip (for LuGre, at steady slip at high speed), so the coefficient of its column is the
+# friction torque at steady slip. The state equation is solved exactly between samples: stable at any sample rate.
 
 FORGOTTEN = 5.0  # travel, in multiples of the width, after which the effect of the initial state has decayed to exp(-5)
 
@@ -474,6 +460,8 @@ class LuGre(FrictionTerm):
 
 
 # -- position
+#
+# Gravity torques are sums of sines and cosines of the joint positions; only torques of another form can be told from them.
 
 
 class Counterbalance(FrictionTerm):
@@ -564,6 +552,9 @@ class Cable(FrictionTerm):
 
 
 # -- temperature
+#
+# The memory of `TemperatureDependent` is a temperature, not the effect of past motion. Along a run, it follows the log; in
+# step-by-step evaluation and in simulation, it keeps the value set by `TorqueModel.at_temperature`.
 
 
 def _degrees(value: Any) -> float:
