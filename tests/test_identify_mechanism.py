@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -13,7 +14,20 @@ from scipy.spatial.transform import Rotation
 
 import jaxdyn
 from jaxdyn import IdentificationError, LogError, ModelError, textbook
-from jaxdyn.identification import Columns, Consistency, Filters, MechanismLog, base_parameters, identify_mechanism
+from jaxdyn.identification import (
+    Columns,
+    Consistency,
+    Filters,
+    FrictionModel,
+    MaxwellSlip,
+    MechanismLog,
+    Samples,
+    Viscous,
+    base_parameters,
+    identify_mechanism,
+    load_torque_model,
+    save_torque_model,
+)
 from jaxdyn.identification.base import BaseParameters, total_mass_of
 from jaxdyn.identification.columns import INERTIAL_NAMES, prior_parameters
 from jaxdyn.identification.mechanisms import (
@@ -185,6 +199,36 @@ def test_a_standing_biped_by_all_rows():
     total = result.total_mass
     assert total.value == pytest.approx(mass(result.chain)) and abs(total.value - 36.0) < 3 * total.deviation < 0.01
     assert (np.asarray(result.chain.inertia[:5]) == 0).all()  # links within the free joint stay none
+
+
+@pytest.mark.ci
+def test_friction_with_memory_of_a_bipeds_joints(tmp_path):
+    """By all rows, its widths are found too; on held feet without force plates, they are given."""
+    chain, prior, log, _ = standing()
+    given = np.zeros((chain.nv, 2))
+    given[6:] = np.linspace([1.0, 2.0], [3.0, 6.0], 10)
+    law, q = lambda width: FrictionModel((Viscous(), MaxwellSlip(width=width))), np.asarray(log.q)[:, 7:]
+    padded = np.hstack([np.zeros((len(q), 6)), q])
+    qd, none = np.gradient(padded, log.t, axis=0), np.zeros_like(padded)
+    samples = Samples(log.t, padded, qd, none, none, 1.0, ((0, len(q)),), 0.5, 0.5)
+    log = dataclasses.replace(log, tau=log.tau + np.einsum("tjk,jk->tj", law(0.02).blocks(samples), given))
+    held = dataclasses.replace(log, wrenches={}, held=dict.fromkeys(FEET, "pose"))
+    for some, width, near in ((log, 0.03, 0.01), (held, 0.02, 0.1)):
+        result = identify_mechanism(prior, some, columns=Columns(("armature",), friction=law(width)))
+        np.testing.assert_allclose(result.friction.coefficients, given, rtol=near)
+        np.testing.assert_allclose(result.friction.nonlinear[6:], 0.02, rtol=0.02)
+        assert result.validation[0].fit.total_relative < 0.2 and not result.inconsistent_links
+    save_torque_model(result.model, tmp_path / "biped.eqx")
+    again, s = load_torque_model(tmp_path / "biped.eqx"), result.validation[0].run
+    np.testing.assert_array_equal(again.predict(s), result.model.predict(s))
+    part = s.part(0, 200)
+    stepped, memory = [], again.start(jnp.asarray(part.q[0]))
+    step = eqx.filter_jit(again.torque)
+    for x in zip(part.q, part.qd, part.qdd, strict=True):
+        torque, memory = step(memory, *x)
+        stepped.append(torque)
+    whole = again.torques(*(jnp.asarray(x) for x in (part.q, part.qd, part.qdd)))
+    np.testing.assert_allclose(np.stack(stepped), whole, rtol=1e-4, atol=1e-4 * np.abs(whole).max())
 
 
 @pytest.mark.ci

@@ -37,6 +37,7 @@ from .columns import (
 )
 from .defaults import STAND_IN_MASS, STAND_IN_RADIUS
 from .factors import QRFactors, as_float64, by_chunks, check_one_by_one
+from .friction_model import joint_positions
 from .knowledge import Knowledge, Known
 from .prediction import chunk_rows, filtering_of_friction
 from .preprocessing import Samples
@@ -166,7 +167,7 @@ def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 
         friction = None
     else:
         check_one_by_one(chain, "a friction model")
-        friction = columns.friction.at_states(q, qd)
+        friction = columns.friction.at_states(joint_positions(chain, q), qd)
     with jax.enable_x64(True):
         return accumulate(columns, as_float64(unrounded(chain)), q, qd, qdd, np.zeros_like(qd), signals=friction)
 

@@ -39,7 +39,7 @@ from .friction_fit import FrictionFit, chain_with_friction
 from .knowledge import Knowledge, Known
 from .least_squares import Estimate, Estimator, SplitHalf, solve, split_half
 from .prediction import filtering_of_friction, fit_quality, predict
-from .preprocessing import REPEATED, Motion, divide, picked, split
+from .preprocessing import REPEATED, Motion, Samples, divide, picked, split
 from .result import Evaluation, Identification
 from .selection import Setup, TermChoice
 from .stretches import FullRun, Stretch, fit_friction_beside, stretch
@@ -235,11 +235,14 @@ class Fitting:
         for robot in self.numbers:
             own = [s for k, s in parts.items() if self.robot(k) == robot]
             model = start[robot].model if start else columns.friction
-            begun = dataclasses.replace(columns, friction=model)
-            free = self.setup.fitted_joints
-            found.append(fit_friction_beside(self.model, begun, self.base_of_runs, own, self.runs[0].stride, free))
+            found.append(self.fit_friction(dataclasses.replace(columns, friction=model), own))
         self.report("fitting friction", 1, 1)
         return self.as_stretches(found), tuple(found)
+
+    def fit_friction(self, columns: Columns, runs: Sequence[Samples]) -> FrictionFit:
+        """Fit the columns with the friction model of one robot to its runs."""
+        base, stride = self.base_of_runs, self.runs[0].stride
+        return fit_friction_beside(self.model, columns, base, runs, stride, self.setup.fitted_joints)
 
     def as_stretches(self, frictions: Sequence[FrictionFit]) -> list[Stretch]:
         """All runs as stretches, with the columns of the fitted friction model of each robot, if any."""

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy import optimize
 
 from .._summary import data_frame
@@ -41,7 +41,7 @@ from .factors import (
     least_squares_covariance,
     triangle_of,
 )
-from .friction_model import FrictionModel, nonlinear_values, shifted
+from .friction_model import FrictionModel, along_joints, nonlinear_values, shifted
 from .friction_terms import Coulomb
 from .prediction import chunk_rows, dry_rows, predict_samples
 from .preprocessing import Samples, repeated_motion
@@ -75,8 +75,18 @@ class Run:
 
     @property
     def tau(self) -> Float[np.ndarray, "M n"]:
-        """Measured torques of the rows [N m or N]."""
-        return self.samples.tau[self.kept]
+        """Measured torques of the rows, zero where they were not measured [N m or N]."""
+        return np.nan_to_num(self.samples.tau[self.kept])
+
+    @property
+    def measured(self) -> Bool[np.ndarray, "M n"]:
+        """Mask of the rows with a measured torque."""
+        return np.isfinite(self.samples.tau[self.kept])
+
+    @property
+    def joints(self) -> Samples:
+        """The samples, with positions by joint, along which friction is computed."""
+        return along_joints(self.chain, self.samples)
 
     def completed(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, " p"]:
         """The parameters nearest to the prior that have given base parameters.
@@ -221,7 +231,7 @@ class FrictionFit:
 
     def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
         """Columns of the friction model for samples at the log's rate, for `accumulate` and `predict`."""
-        return self.model.signals(samples, self.load(samples))
+        return self.model.signals(along_joints(self.chain, samples), self.load(samples))
 
     def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Torques for samples at the log's rate, including friction [N m or N]."""
@@ -231,7 +241,8 @@ class FrictionFit:
 
     def friction(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Friction torques for samples at the log's rate [N m or N]."""
-        return np.einsum("tjk,jk->tj", self.model.blocks(samples, self.load(samples)), self.coefficients)
+        blocks = self.model.blocks(along_joints(self.chain, samples), self.load(samples))
+        return np.einsum("tjk,jk->tj", blocks, self.coefficients)
 
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
         """Names, values, standard deviations and units of the friction parameters, with the nonlinear parameters last."""
@@ -326,6 +337,20 @@ def fit_friction(
     return _fit(chain, columns, base, [prepare(chain, columns, base, s, stride) for s in runs], iterations, free)
 
 
+def unfitted(chain: Chain, columns: Columns, base: BaseParameters, parameters: Float[np.ndarray, " p"]) -> FrictionFit:
+    """A friction model with its initial nonlinear parameters, under the loads of given parameters."""
+    model = columns.friction
+    assert model is not None
+    columns, nonlinear = (
+        dataclasses.replace(columns, friction=model.for_joints(chain.n)),
+        nonlinear_values(model, chain.n),
+    )
+    unknown = np.full((base.size, base.size), np.nan), np.full(chain.n, np.nan)
+    return FrictionFit(
+        chain, columns, base, parameters, *unknown, nonlinear, np.full(nonlinear.shape, np.inf), np.nan, 0
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Solution:
     model: FrictionModel
@@ -348,7 +373,7 @@ def _fit(
     """`fit_friction` for prepared runs and columns with the initial friction model."""
     n, size, start = chain.n, runs[0].base.size, columns.friction
     assert start is not None
-    known = [start.known(run.samples)[run.kept] for run in runs]
+    known = [start.known(run.joints)[run.kept] & run.measured for run in runs]
     chosen = start.chosen(n)
     independence = np.mean([run.samples.independence for run in runs])
     share = float(independence) * (len(runs[0].samples) / len(runs[0].kept))
@@ -360,7 +385,7 @@ def _fit(
         )
 
     def evaluate(model: FrictionModel, rigid: np.ndarray, shift: np.ndarray) -> _Solution:
-        blocks = [model.blocks(run.samples, run.load(rigid))[run.kept] for run in runs]
+        blocks = [model.blocks(run.joints, run.load(rigid))[run.kept] for run in runs]
         factors = factors_with(runs, known, blocks)
         values, covariance, noise = _solve(factors.total.r, counts, share, size, chosen)
         cost = share * float(counts @ np.log(noise)) + 0.5 * ((shift / SPREAD) ** 2).sum()
@@ -411,7 +436,7 @@ def _first_guess(runs: Sequence[Run]) -> np.ndarray:
     """Rigid-body parameters from a fit with viscous, Coulomb and constant friction, for the initial loads."""
     speeds = [run.samples.qd[run.kept] for run in runs]
     plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
-    factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
+    factors, size = factors_with(runs, [run.measured for run in runs], plain).total, runs[0].base.size
     a, y, _ = _stack(factors.r, size, [np.ones((len(factors.r), 3), bool)], np.ones(len(factors.r)))
     return _least_squares(a, y)[0][:size]
 
@@ -442,7 +467,7 @@ def _with_slopes(
     coefficients = now.model.by_joint(now.values, len(chosen)) * fitted[:, None]
     beside = []
     for run, block in zip(runs, now.blocks, strict=True):
-        slopes = now.model.slopes(run.samples, run.load(now.values[:size]))[run.kept]
+        slopes = now.model.slopes(run.joints, run.load(now.values[:size]))[run.kept]
         beside.append(np.concatenate([block, np.einsum("tjkp,jk->tjp", slopes, coefficients)], axis=2))
     return beside
 

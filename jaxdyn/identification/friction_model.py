@@ -6,6 +6,7 @@ import itertools
 import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ..errors import IdentificationError
-from ..model.chain import Chain, is_ordinary, leading_joints
+from ..model.chain import Chain, is_ordinary, layout, leading_joints
 from .factors import by_chunks
 from .filters import low_pass
 from .friction_terms import FrictionTerm, LoadDependent, Stribeck, TemperatureDependent, chain_terms
@@ -235,14 +236,14 @@ class FrictionModel(eqx.Module):
         """Mask of samples at which the friction memory of a joint no longer depends on its unknown initial value.
 
         The memory is known as soon as the joint's positions since the start of the continuous piece span more than the
-        largest `reach` of any term.
+        largest `reach` of any term. It is always known at joints without any term.
         """
         reach = max(term.reach for term in self.terms)
         out = np.ones((len(samples), samples.n), bool)
         for start, stop in samples.segments if reach > 0 else ():
             q = samples.q[start:stop]
             out[start:stop] = np.maximum.accumulate(q, 0) - np.minimum.accumulate(q, 0) > reach
-        return out
+        return out | ~self.chosen(samples.n).any(axis=1)
 
     def nonlinear_names(self) -> tuple[str, ...]:
         """Names of a joint's nonlinear parameters in the order of `slopes`, such as width(fc) and velocity(fs)."""
@@ -272,6 +273,20 @@ def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k
         terms = (*terms, Stribeck(velocity=law.stribeck_velocity, width=law.coulomb_velocity))
         coefficients.append(law.stribeck)
     return FrictionModel(terms), jnp.asarray(np.stack([np.asarray(x) for x in coefficients], axis=1))
+
+
+def joint_positions(chain: Chain, q: Any) -> Any:
+    """Positions (.., nv) of the joints with one coordinate each, in the order of the velocities; zero for compound joints."""
+    if chain.nq == chain.nv:
+        return q
+    own, where = np.zeros((chain.nq, chain.nv), q.dtype), layout(chain)
+    own[where.entries, where.columns] = 1.0
+    return q @ own
+
+
+def along_joints(chain: Chain, samples: Samples) -> Samples:
+    """Samples with the positions of `joint_positions`, along which friction is computed."""
+    return dataclasses.replace(samples, q=joint_positions(chain, samples.q))
 
 
 def usual_friction(chain: Chain) -> FrictionModel:

@@ -12,12 +12,13 @@ from jaxtyping import Float
 from ..errors import IdentificationError, LogError
 from ..io.logs import Log
 from ..model.chain import Chain, driven_joints, leading_joints
-from .base import BaseParameters, UndeterminedError, all_of, base_parameters, given_samples_torque
-from .columns import Columns, all_columns
+from .base import BaseParameters, UndeterminedError, all_of, base_parameters
+from .columns import Columns, all_columns, with_friction_at_joints
 from .consistency import Consistency
-from .factors import BlockFactors, RowBlocks, contiguous
+from .factors import BlockFactors, RowBlocks, check_one_by_one, contiguous
 from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
-from .friction_fit import FrictionFit
+from .friction_fit import FrictionFit, unfitted
+from .friction_model import FrictionModel
 from .knowledge import Knowledge, Known
 from .least_squares import solve
 from .mechanisms import (
@@ -29,10 +30,10 @@ from .mechanisms import (
     remaining_parameters,
 )
 from .prediction import predict_samples
-from .preprocessing import Filters, preprocess, repeated_motion
+from .preprocessing import Filters, Samples, default_stride, preprocess, repeated_motion
 from .result import Identification
-from .selection import setup_of
-from .stretches import Stretch, full_run
+from .selection import Setup
+from .stretches import FullRun, Stretch, full_run
 from .terms import Terms
 
 LARGEST_CONDITION = 1e6  # maximum condition number of the columns after scaling to unit norm
@@ -176,7 +177,8 @@ def identify_mechanism(
         logs: the runs to fit.
         validate: validation runs, or the share of each run to hold out at its end, as in `identify`.
         columns: terms to identify in addition to the links' parameters; by default drive terms, motors and springs if
-            any joint torque was measured, and none otherwise.
+            any joint torque was measured, and none otherwise. Terms of a friction model apply to all driven joints, or to
+            those they name. Beside unmeasured forces, their nonlinear parameters keep the given values.
         filters: cutoffs and stride for all runs, as for `preprocess`. The default cutoff is 0.4 times that of
             `preprocess`, but at least 8 Hz, because noise in the base's acceleration affects all columns of the
             regressor and biases all parameters.
@@ -187,8 +189,8 @@ def identify_mechanism(
 
     Raises:
         LogError: a log does not match the chain, or lacks a measurement, which the message names.
-        IdentificationError: no log was given, the motion does not excite the parameters, or there are at least as many
-            unmeasured forces as equations.
+        IdentificationError: no log was given, the motion does not excite the parameters, there are at least as many
+            unmeasured forces as equations, or joints of a friction model are coupled.
     """
     listed = lambda some: [some] if isinstance(some, MechanismLog) else list(some)
     share = float(validate) if isinstance(validate, int | float) else None
@@ -196,7 +198,8 @@ def identify_mechanism(
     if not fitted:
         raise IdentificationError("no log was given; pass at least one run to fit")
     report = progress or (lambda stage, done, total: None)
-    runs = _prepared(chain, [*fitted, *unseen], filters, report)
+    memory = columns is not None and columns.friction is not None
+    runs, whole = _prepared(chain, [*fitted, *unseen], filters, memory, report)
     first = runs[: len(fitted)]
     if columns is None:
         joints = np.any([run.measured for run in first], axis=0)
@@ -204,11 +207,15 @@ def identify_mechanism(
             all_columns(chain) if joints[driven_joints(chain.topology)[leading_joints(chain)]].any() else Columns(())
         )
     if columns.friction is not None:
-        raise IdentificationError("a friction model needs logs of joints alone, not a MechanismLog: use drive terms")
+        check_one_by_one(chain, "a friction model")
+        driven = tuple((np.flatnonzero(driven_joints(chain.topology)) + 1).tolist())
+        terms = [dataclasses.replace(term, joints=term.joints or driven) for term in columns.friction.terms]
+        columns = dataclasses.replace(columns, friction=FrictionModel(tuple(terms)))
+        chain, columns = with_friction_at_joints(chain, columns)
     weighed = consistent is not None and consistent.mass is not None
     consistent = None if consistent is None else consistent.of(columns.names(chain.n))
     with jax.enable_x64(True):
-        fitting = _begin(chain, columns, consistent, runs, len(fitted), report, knowledge)
+        fitting = _begin(chain, columns, consistent, runs, whole, len(fitted), report, knowledge)
         notes = [f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes]
         (result,) = fitting.results(share, lambda solution: notes)
     if result.has_free_base and result.total_mass.deviation is None and not weighed:
@@ -227,19 +234,25 @@ def _undetermined(result: Identification, runs: Sequence[MechanismSamples]) -> s
 
 
 def _prepared(
-    chain: Chain, logs: Sequence[MechanismLog], filters: Filters | None, report: Progress
-) -> list[MechanismSamples]:
-    runs, filters = [], filters or Filters()
+    chain: Chain, logs: Sequence[MechanismLog], filters: Filters | None, memory: bool, report: Progress
+) -> tuple[list[MechanismSamples], list[FullRun]]:
+    """All runs with the same filters; with `memory`, also at the log's rate, with NaN for torques that were not measured."""
+    runs, whole, filters = [], [], filters or Filters()
+    stride = filters.stride
     for k, log in enumerate(logs):
         report("preparing logs", k, len(logs))
         if filters.position_cutoff is None and filters.torque_cutoff is None:
             filters = filters.but(position_cutoff=narrow_cutoff(chain, log))
-        run = mechanism_samples(chain, log, filters)
+        run = mechanism_samples(chain, log, filters.but(stride=1) if memory else filters)
         cutoffs = run.samples.position_cutoff, run.samples.torque_cutoff
         filters = filters.but(position_cutoff=cutoffs[0], torque_cutoff=cutoffs[1])
-        runs.append(run)
+        stride = stride or default_stride(run.samples.rate, max(cutoffs))
+        full = full_run(run.samples, stride if memory else 1)
+        seen = dataclasses.replace(run.samples, tau=np.where(run.measured, run.samples.tau, np.nan))
+        whole.append(dataclasses.replace(full, samples=seen))
+        runs.append(dataclasses.replace(run, samples=full.decimated))
     report("preparing logs", len(logs), len(logs))
-    return runs
+    return runs, whole
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -258,14 +271,18 @@ class MechanismFitting(Fitting):
     def as_stretches(self, frictions: Sequence[FrictionFit]) -> list[Stretch]:
         """All runs as stretches, with their measured rows and the unmeasured forces."""
         out = []
-        for run in self.mechanisms:
-            s, forces = run.samples, None
-            if self.row_noise is not None:
-                forces = UnknownForces(self.chain, run, self.row_noise)
-            weights = np.broadcast_to(run.measured.astype(float) if forces is None else 1.0, s.tau.shape)
-            given = given_samples_torque(self.model, self.columns, s) * run.measured
-            out.append(Stretch(s, given, weights, measured=run.measured, forces=forces))
+        for run, part in zip(self.mechanisms, super().as_stretches(frictions), strict=True):
+            forces = None if self.row_noise is None else UnknownForces(self.chain, run, self.row_noise)
+            weights = part.weights * run.measured if forces is None else part.weights
+            said = {"given": part.given * run.measured, "weights": weights, "measured": run.measured}
+            out.append(dataclasses.replace(part, **said, forces=forces))
         return out
+
+    def fit_friction(self, columns: Columns, runs: Sequence[Samples]) -> FrictionFit:
+        """As in `Fitting`; beside unmeasured forces, nonlinear parameters of friction keep their initial values."""
+        if self.row_noise is None:
+            return super().fit_friction(columns, runs)
+        return unfitted(self.model, columns, self.base, self.prior)
 
     def solved(self, blocks: BlockFactors, frictions: tuple[FrictionFit, ...]) -> Solution:
         """As in `Fitting`, with the noise of all rows."""
@@ -285,11 +302,11 @@ class MechanismFitting(Fitting):
         least = LEAST_NOISE * noise
         for _ in range(ROUNDS - 1):
             fit = dataclasses.replace(self, consistent=None, row_noise=noise)
-            parts = fit.as_stretches(())[: self.fitted]
-            values = Fitting.solved(fit, fit.accumulated(parts), ()).parameters
+            parts, frictions = fit.stretches(1.0)
+            values = Fitting.solved(fit, fit.accumulated(parts[: self.fitted]), frictions).parameters
             squares, left = np.zeros_like(noise), np.zeros_like(noise)
-            for run, part in zip(runs, parts, strict=True):
-                torque = predict_samples(self.columns, self.model, values, run.samples) + part.given
+            for run, part in zip(runs, parts, strict=False):
+                torque = predict_samples(self.columns, self.model, values, run.samples, part.signals) + part.given
                 squares += ((run.samples.tau - part.with_forces(torque)) ** 2).sum(axis=0)
                 left += ((part.forces.rows(run.samples) * noise) ** 2).sum(axis=(0, 1))
             noise = np.maximum(
@@ -303,6 +320,7 @@ def _begin(
     columns: Columns,
     consistent: Consistency | None,
     runs: Sequence[MechanismSamples],
+    whole: Sequence[FullRun],
     fitted: int,
     report: Progress,
     knowledge: Knowledge | None,
@@ -316,9 +334,9 @@ def _begin(
         base = base_parameters(chain, columns, rows=rows, knowledge=knowledge)
         return remaining_parameters(chain, columns, first, base, known) if projected else base
 
-    whole = [full_run(run.samples, 1) for run in runs]
     motion = repeated_motion([run.samples for run in runs])
-    setup = setup_of(chain, Terms(columns.drive_terms, extra=columns.extra, choose=()), Filters(), None)
+    further = () if columns.friction is None else columns.friction.terms
+    setup = Setup(chain, columns, Filters(), None, Terms(further=further, choose=()))
     begun = begin(setup, consistent, whole, fitted, report, knowledge, choose_base, motion)
     found = MechanismFitting(**vars(begun), mechanisms=tuple(runs))
     return found.with_row_noise() if projected else found

@@ -36,6 +36,7 @@ from .columns import Columns
 from .defaults import LOWEST_CUTOFF
 from .factors import as_float64, triangle_of
 from .filters import differentiate
+from .friction_model import joint_positions
 from .knowledge import Known
 from .prediction import by_chunks, row_chunks
 from .preprocessing import Filters, Samples, preprocess
@@ -541,7 +542,10 @@ def remaining_parameters(
         picked = dataclasses.replace(run, samples=run.samples.rows(chosen, ()))
         v, a = _held_motion(chain, picked, rng)
         a_of = unknown_forces(chain, picked)
-        for part, w in row_chunks(columns, model, (picked.samples.q, v, a)):
+        q = picked.samples.q
+        friction = None if columns.friction is None else columns.friction.at_states(joint_positions(chain, q), v)
+        for part, w in row_chunks(columns, model, (q, v, a)):
+            w = w if friction is None else np.concatenate([w, friction[part]], axis=2)
             rows = left_over(a_of[part], np.ones(chain.nv)) @ w
             factor = triangle_of(np.concatenate([factor, rows.reshape(-1, rows.shape[2])]))
     return chosen_parameters(

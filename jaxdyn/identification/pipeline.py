@@ -93,11 +93,11 @@ def identify(
     """
     first = logs if isinstance(logs, Log | MechanismLog) else next(iter(logs), None)
     if isinstance(first, MechanismLog):
-        if terms.further or terms.dead_zone:
-            raise IdentificationError("further terms and a dead zone need logs of joints alone, not a MechanismLog")
+        if terms.dead_zone:
+            raise IdentificationError("a dead zone needs logs of joints alone, not a MechanismLog")
         if estimator != "weighted":
             raise IdentificationError(f"the estimator {estimator!r} needs logs of joints alone, not a MechanismLog")
-        columns = None if terms is CHOSEN else terms.columns(chain)
+        columns = None if terms is CHOSEN else setup_of(chain, terms, Filters(), None).columns
         common = {"filters": filters, "consistent": consistent, "knowledge": knowledge, "progress": progress}
         return identify_mechanism(chain, logs, validate, columns=columns, **common)  # type: ignore[arg-type]
     check_identifiable(chain)

@@ -15,6 +15,7 @@ from .base import BaseParameters, given_samples_torque
 from .columns import Columns
 from .defaults import LEAST_SAMPLES
 from .friction_fit import FrictionFit, fit_friction
+from .friction_model import along_joints
 from .preprocessing import (
     Filters,
     Motion,
@@ -232,7 +233,7 @@ def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit 
     given = given_samples_torque(chain, columns, s)
     if friction is None:
         return Stretch(s, given, weights, None, run.logged, instruments=run.instruments)
-    weights = weights * friction.model.known(run.samples)[run.kept]
+    weights = weights * friction.model.known(along_joints(chain, run.samples))[run.kept]
     signals = friction.signals(run.samples)[run.kept]
     return Stretch(s, given, weights, signals, run.logged, run.samples, run.kept, instruments=run.instruments)
 

@@ -35,7 +35,7 @@ from ..model.chain import Chain, coordinate_names, turning_joints
 from .base import motion_torque, rigid_torque
 from .columns import RECIPES, Columns, ExtraColumns, joint_springs, motor_terms, prior_parameters
 from .factors import as_float64, by_chunks
-from .friction_model import FrictionModel, chain_friction_model
+from .friction_model import FrictionModel, along_joints, chain_friction_model, joint_positions
 from .friction_terms import FrictionTerm, term_kinds
 from .prediction import filtering_of_friction
 from .preprocessing import Samples
@@ -78,9 +78,11 @@ class TorqueModel(eqx.Module, Summary):
 
     def __check_init__(self) -> None:
         topology = self.chain.topology
-        if (self.friction or self.extra) and (topology.has_curved_joints or self.chain.coupling is not None):
+        if self.friction and self.chain.coupling is not None:
+            raise IdentificationError("friction models need uncoupled joints")
+        if self.extra and (topology.has_curved_joints or self.chain.coupling is not None):
             raise IdentificationError(
-                "friction models and extra columns need a fixed base and uncoupled joints, none of which is spherical"
+                "extra columns need a fixed base and uncoupled joints, none of which is spherical"
             )
 
     def __repr__(self) -> str:
@@ -136,7 +138,7 @@ class TorqueModel(eqx.Module, Summary):
         friction = dataclasses.replace(found[0].for_joints(self.chain.n), cutoff=cutoff)
         return dataclasses.replace(self, friction=friction, coefficients=found[1])
 
-    def load(self, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]) -> Float[Array, " n"]:
+    def load(self, q: Float[Array, " nq"], qd: Float[Array, " n"], qdd: Float[Array, " n"]) -> Float[Array, " n"]:
         """Torques of the rigid body, rotors, springs and further columns, without friction [N m or N]."""
         tau = inverse_dynamics(self.chain, q, qd, qdd) + spring_force(self.chain, q)
         at = 0
@@ -146,7 +148,7 @@ class TorqueModel(eqx.Module, Summary):
             tau, at = tau + extra.matrix(self.chain, q, qd, qdd) @ own, at + len(extra.names)
         return tau
 
-    def start(self, q: Float[Array, " n"]) -> Float[Array, "n m"]:
+    def start(self, q: Float[Array, " nq"]) -> Float[Array, "n m"]:
         """Initial friction memory of joints at rest at q, with relaxed friction, for `torque` and `acceleration`.
 
         Each row belongs to one joint. It contains the position at the last sample [rad or m], and the states of all
@@ -154,6 +156,7 @@ class TorqueModel(eqx.Module, Summary):
         """
         if self.friction is None:
             return q[:, None]
+        q = joint_positions(self.chain, q)
         return jnp.zeros((len(q), self.friction.memory_size), q.dtype).at[:, 0].set(q)
 
     def at_temperature(self, memory: Float[Array, "n m"], temperature: Float[Array, " n"]) -> Float[Array, "n m"]:
@@ -165,7 +168,7 @@ class TorqueModel(eqx.Module, Summary):
         return memory if self.friction is None else self.friction.at_temperature(memory, temperature)
 
     def torque(
-        self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
+        self, memory: Float[Array, "n m"], q: Float[Array, " nq"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
         """Torques of one sample [N m or N], and the memory for the next sample; call this method once per control cycle.
 
@@ -190,11 +193,12 @@ class TorqueModel(eqx.Module, Summary):
         load = jax.vmap(self.load)(q, qd, qdd)
         if self.friction is None:
             return load + jax.vmap(functools.partial(friction_force, self.chain))(qd)
-        of_joints = jnp.einsum("tjk,jk->tj", self.friction.columns(q, qd, load, temperature), self.coefficients)
+        columns = self.friction.columns(joint_positions(self.chain, q), qd, load, temperature)
+        of_joints = jnp.einsum("tjk,jk->tj", columns, self.coefficients)
         return load + of_joints + jax.vmap(functools.partial(motor_friction, self.chain))(qd)
 
     def acceleration(
-        self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+        self, memory: Float[Array, "n m"], q: Float[Array, " nq"], qd: Float[Array, " n"], tau: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
         """Accelerations caused by the torques tau [rad/s^2 or m/s^2], and the memory for the next sample.
 
@@ -248,10 +252,10 @@ class TorqueModel(eqx.Module, Summary):
                 friction = dataclasses.replace(friction, cutoff=s.torque_cutoff if filtered else None)
             if not friction.needs_load:
                 load = loads(s.q[rows], s.qd[rows], s.qdd[rows])
-                blocks = friction.blocks(s)[rows]
+                blocks = friction.blocks(along_joints(chain, s))[rows]
             else:
                 whole = loads(s.q, s.qd, s.qdd)
-                load, blocks = whole[rows], friction.blocks(s, whole)[rows]
+                load, blocks = whole[rows], friction.blocks(along_joints(chain, s), whole)[rows]
             if chain.transmission is not None:
                 load = load + by_chunks(functools.partial(_of_motors, chain), s.qd[rows])
         return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float)) + filtering
@@ -279,16 +283,17 @@ class TorqueModel(eqx.Module, Summary):
             return np.asarray(out)
 
     def advanced(
-        self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]
+        self, memory: Float[Array, "n m"], q: Float[Array, " nq"], qd: Float[Array, " n"]
     ) -> Float[Array, "n m"]:
         """Friction memory at the next sample, with positions q and velocities qd; `torque` returns the same memory."""
-        return q[:, None] if self.friction is None else self.friction.step(memory, q, qd)
+        return q[:, None] if self.friction is None else self.friction.step(memory, joint_positions(self.chain, q), qd)
 
     def friction_at(self, memory: Array, q: Array, qd: Array, load: Array) -> Array:
         """Friction at one sample, given the friction memory (from `advanced`) and the joint loads [N m or N]."""
         if self.friction is None or self.coefficients is None:
             return friction_force(self.chain, qd)
-        of_joints = (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)
+        columns = self.friction.columns_at(memory, joint_positions(self.chain, q), qd, load)
+        of_joints = (columns * self.coefficients).sum(axis=1)
         return of_joints + motor_friction(self.chain, qd)
 
     def _torque_at(self, memory: Array, q: Array, qd: Array, qdd: Array) -> Array:
