@@ -66,7 +66,8 @@ def identify(
             validates nothing (`Evaluation.repeats_fitted`).
         terms: torque terms to fit in addition to the links' inertias, and the kinds of terms to select. By default, the
             usual drive terms are fitted, and the filter, friction, springs and delays are selected by cross-validation.
-            Held-out data are never used for selection. `Terms(choose=())` disables the selection and fits the plain
+            Held-out data are never used for selection, and nothing is selected for a `MechanismLog`. `Terms(choose=())`
+            disables the selection and fits the plain
             model, which is linear in its parameters: the drive terms, the motors of a transmission (`motor_terms`), and
             the chain's springs. If a friction model is selected, the chain approximates it by viscous, Coulomb and
             constant friction, and `Identification.model` is the complete model.

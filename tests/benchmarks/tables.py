@@ -260,7 +260,7 @@ def _identification(records: list[dict]) -> list[Table]:
             "peak of the process, MiB",
         ]
         notes = [
-            f"{first['columns']} columns; {first['devices']} devices, {first['threads']} threads; the first run, which "
+            f"{first['columns']} columns; {first['devices']} devices; the first run, which "
             f"compiles, took {figures(first['first'])} s; relative difference {first['error']:.0e}"
         ]
         found.append(Table(f"{robot}, {samples} samples, float64", header, rows, notes))
