@@ -46,23 +46,48 @@ def run_of(seed, samples=800, smooth=False, noise=0.3):
     return np.concatenate([w, (w @ TRUTH + noise * e)[:, :, None]], axis=2)
 
 
-def test_the_covariance_is_that_of_fits_that_leave_out_blocks():
-    rows = run_of(0)
+@pytest.mark.parametrize("smooth", [False, True])
+def test_the_covariance_is_that_of_fits_that_leave_out_blocks(smooth):
+    """For coloured noise; for white noise, it is mostly that of residuals divided by the root of I - W (W^T W)^-1 W^T."""
+    rows = run_of(0, smooth=smooth)
     found = solve(dense_blocks([rows]), BASE, "ordinary")
-    fits = []
-    for part in np.array_split(np.arange(800), LEFT_OUT):
-        rest = np.delete(rows, part, axis=0).reshape(-1, B + 1)
+    independent = found.independent_covariance
+    ratio = lambda covariance: np.mean(np.diag(covariance) / np.diag(independent))
+    flat = rows.reshape(-1, B + 1)
+    inverse, e = np.linalg.inv(flat[:, :B].T @ flat[:, :B]), flat[:, B] - flat[:, :B] @ found.values
+    fits, reduced = [], np.zeros((B, B))
+    for part in np.array_split(np.arange(len(flat)), LEFT_OUT):
+        rest = np.delete(flat, part, axis=0)
         fits.append(np.linalg.lstsq(rest[:, :B], rest[:, B], rcond=None)[0])
+        own = flat[part, :B]
+        size, turn = np.linalg.eigh(np.eye(len(part)) - own @ inverse @ own.T)
+        change = inverse @ own.T @ (turn / np.sqrt(size)) @ turn.T @ e[part]
+        reduced += np.outer(change, change)
     off = np.array(fits) - np.mean(fits, axis=0)
     left_out = (1 - 1 / LEFT_OUT) * off.T @ off
-    independent = found.independent_covariance
-    ratio = np.mean(np.diag(left_out) / np.diag(independent))
+    white = 1 / max(1.0, ratio(reduced)) ** 2
+    assert white < 0.1 if smooth else white > 0.5
+    mixed = white * reduced + (1 - white) * left_out
     share = (LEFT_OUT - 1) / (LEFT_OUT - 1 + PRIOR_DEGREES)
-    np.testing.assert_allclose(found.covariance, share * left_out + (1 - share) * ratio * independent, rtol=1e-8)
+    np.testing.assert_allclose(found.covariance, share * mixed + (1 - share) * ratio(mixed) * independent, rtol=1e-8)
     assert np.linalg.eigvalsh(found.covariance).min() > 0
     plain = solve(dense_blocks([rows]).total, BASE, "ordinary")
     np.testing.assert_allclose(plain.covariance, independent, rtol=1e-9)
     np.testing.assert_array_equal(plain.values, found.values)
+
+
+def test_intervals_of_independent_residuals_hold_where_blocks_tell_what_others_do_not():
+    """Each column is large in one block: the variances of a jackknife alone are 2.2 times those of the errors."""
+    rng, errors, variances = np.random.default_rng(3), [], []
+    w = rng.normal(size=(LEFT_OUT, 50, 2, B)) * np.where(np.eye(LEFT_OUT, B), 1.0, 0.25)[:, None, None]
+    w = w.reshape(-1, 2, B)
+    for _ in range(150):
+        tau = w @ TRUTH + 0.3 * rng.normal(size=w.shape[:2])
+        found = solve(dense_blocks([np.concatenate([w, tau[:, :, None]], axis=2)]), BASE, "ordinary")
+        errors.append(found.values - TRUTH)
+        variances.append(np.diag(found.covariance))
+    ratio = np.mean(variances, axis=0) / np.mean(np.square(errors), axis=0)
+    assert 0.95 < ratio.mean() < 1.4 and ratio.max() < 1.7
 
 
 @pytest.mark.parametrize("smooth", [False, True])

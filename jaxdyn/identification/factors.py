@@ -10,10 +10,11 @@ H is the sum of all H_k. The fit without block k and the jackknife covariance J 
 
     x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T.
 
-These expressions are exact and need only one triangular factor per block. Since blocks must be much longer than the
-correlation time of the residuals, there are few of them, and J has few degrees of freedom. J is therefore shrunk
-towards the covariance for independent residuals, after scaling the latter by the ratio of the two variances, averaged
-over the parameters.
+These expressions are exact and need only one triangular factor per block. J is too wide if residuals are independent and
+each block contains information that the others lack; `left_out_covariance` tells from the scores how far this is so. Since
+blocks must be much longer than the correlation time of the residuals, there are few of them, and the covariance has few
+degrees of freedom. It is therefore shrunk towards the covariance for independent residuals, after scaling the latter by the
+ratio of the two variances, averaged over the parameters.
 
 Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
 (variances shrunk towards a common one)."""
@@ -452,7 +453,17 @@ def left_out_covariance(
     back: Float[np.ndarray, "b b"],
     independent: Float[np.ndarray, "b b"],
 ) -> Float[np.ndarray, "b b"]:
-    """Jackknife covariance of the solution of sum_k (s_k - H_k dx) = 0, from the solutions with one block left out.
+    """Covariance of the solution of sum_k (s_k - H_k dx) = 0 from its blocks, for residuals that may be correlated.
+
+    Two estimates are combined, both with the scores at the solution and H = sum_k H_k:
+
+    - the jackknife J, from the changes (H - H_k)^-1 s_k of the solution if one block is left out. It holds if the model has
+      errors that one block shows and the others do not, but is too wide if residuals are independent;
+    - the bias-reduced estimate B, from the changes H^-1/2 (H - H_k)^-1/2 s_k, which is unbiased for independent residuals
+      (Bell & McCaffrey 2002).
+
+    With the mean ratio r > 1 of the variances in B to those of independent residuals, the covariance is J + (B - J) / r^2;
+    for r <= 1, it is B. It is finally shrunk towards that of independent residuals, scaled by the mean ratio of variances.
 
     Args:
         shares: H_k H^-1 for each block, or similar matrices whose sum is the identity.
@@ -461,14 +472,17 @@ def left_out_covariance(
         independent: covariance of the values for independent residuals, which is returned if there is only one block.
     """
     k = len(scores)
-    plain = np.diag(independent)
-    if k < 2 or not plain.max(initial=0) > 0:
+    seen = np.diag(independent) > 0
+    if k < 2 or not seen.any():
         return independent
-    changes = np.stack([-back @ _without(share, s) for share, s in zip(shares, scores, strict=True)])
-    off = changes - changes.mean(axis=0)
-    found = (1 - 1 / k) * off.T @ off
-    ratio = float(np.mean(np.diag(found)[plain > 0] / plain[plain > 0]))
-    return ((k - 1) * found + PRIOR_DEGREES * ratio * independent) / (k - 1 + PRIOR_DEGREES)
+    ratio = lambda covariance: float(np.mean(np.diag(covariance)[seen] / np.diag(independent)[seen]))
+    off = np.stack([back @ _without(share, s) for share, s in zip(shares, scores, strict=True)])
+    off = off - off.mean(axis=0)
+    left_out = (1 - 1 / k) * off.T @ off
+    off = np.stack([back @ _without(share, s, 0.5) for share, s in zip(shares, scores, strict=True)])
+    reduced = off.T @ off
+    found = left_out + (reduced - left_out) / max(1.0, ratio(reduced)) ** 2
+    return ((k - 1) * found + PRIOR_DEGREES * ratio(found) * independent) / (k - 1 + PRIOR_DEGREES)
 
 
 def block_degrees(blocks: int) -> float:
@@ -485,10 +499,12 @@ def bounded_intervals(
     return np.stack(ends, axis=-1)
 
 
-def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
-    """Solve (I - share) x = score, replacing singular values of I - share below `LEAST_LEFT` by this value."""
+def _without(
+    share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"], power: float = 1.0
+) -> Float[np.ndarray, " b"]:
+    """Solve (I - share)^power x = score, replacing singular values of I - share below `LEAST_LEFT` by this value."""
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
-    return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT))
+    return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT) ** power)
 
 
 def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:
