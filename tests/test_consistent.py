@@ -88,6 +88,7 @@ def test_both_routes_reach_one_optimum(arm, impossible):
         for link in ours.parameters[:20].reshape(2, 10):
             check_consistent("", link)
         assert np.all(ours.parameters[p.positive] > 0)
+        np.testing.assert_array_equal(p.ridge > 0, np.arange(len(p.ridge)) >= 20)  # of drive terms only
     assert ours.misfit > ours.least_misfit + 10  # the last one had to give way
 
 

@@ -185,6 +185,8 @@ def test_instruments_take_away_the_bias_of_noisy_states(exact):
     last = found["instrumental"][-1]
     again = np.linalg.lstsq(last.rows[:, base.kept], last.rows[:, -1], rcond=None)[0]
     np.testing.assert_allclose(again, last.values, rtol=1e-8, atol=1e-10)
+    kept = last.rows[:, base.kept]
+    assert last.scaled_condition == pytest.approx(np.linalg.cond(kept / np.linalg.norm(kept, axis=0)), rel=1e-6)
     dense_rows = [
         [dense(arm, *part)[:, :, base.kept] for part in (run.samples, run.instruments)] for run in blocks.rows.runs
     ]

@@ -18,6 +18,7 @@ from jaxdyn.identification.from_commands import (
     PARAMETERS,
     _motions,
     _normal,
+    _notes,
     _Plan,
     _positions,
     _sign_between,
@@ -77,6 +78,11 @@ def test_the_servo_of_a_pendulum_is_identified_from_commands():
     off = found.predict(pendulum_log()) - pendulum_log().q
     assert np.sqrt((off**2).mean()) < 2 * BITS
     assert "joint1: kp 2" in repr(found)
+    assert f"[1e-3 rad or m]: {1e3 * found.noise[0]:.3g}, {1e3 * found.held_out[0]:.3g} held out" in repr(found)
+    values, deviations = found.values.copy(), np.full_like(found.values, 0.1)
+    values[0, PARAMETERS.index("viscous")] = -0.5
+    notes = _notes(bare, values, deviations, np.isin(PARAMETERS, IDENTIFIED), True)
+    assert any("viscous of joint1 is negative" in note for note in notes)
 
 
 def window_of(log, plan_of=None):

@@ -9,7 +9,7 @@ import pytest
 import jaxdyn
 from benchmarks import intervals
 from jaxdyn.identification import Terms, identify, preprocess
-from jaxdyn.identification.preprocessing import repeated_motion
+from jaxdyn.identification.preprocessing import Motion, repeated_motion
 from jaxdyn.report import verdict
 
 PERIOD = 10.0
@@ -52,6 +52,7 @@ def still(q, seconds: float, rate: float = 100.0):
 A, B, C = (motion(seed) for seed in (1, 2, 3))
 REPEATED = {  # name: runs, seconds of distinct motion
     "three in a row": ([motion(1, seconds=30.0)], 10.0),
+    "slow": ([0.1 * motion(1, seconds=30.0)], 10.0),
     "with pauses": ([np.concatenate([A, still(A[-1], 3.0), A, still(A[-1], 1.7), A])], 10.0),
     "in another order": ([np.concatenate([A, B, C]), np.concatenate([B, C, A])], 30.0),
     "two runs": ([A, A], 10.0),
@@ -69,6 +70,14 @@ def test_repeated_motion_is_found(name):
     runs, seconds = REPEATED[name]
     found = repeated_motion([samples(q) for q in runs])
     assert found is not None and abs(found.length - seconds) < 0.12 * seconds
+
+
+def test_stretches_leave_out_the_end_of_every_runs_motion():
+    t = np.arange(0, 20, 0.05)
+    both = Motion((t[:200], t), (t[:200], 10 + t), (10.0, 30.0), (t[:200] >= 0, t >= 0), (False, False))
+    np.testing.assert_array_equal(both.groups(1, t, 6), 2 + np.floor(t / 5))
+    kept = np.minimum(t, 10)  # half of each run's motion is held out: 5 s of the first, 10 s of the second are left
+    np.testing.assert_array_equal(both.groups(1, t, 3, 0.5), np.minimum(1 + kept // 5, 2))
 
 
 @pytest.mark.parametrize("rate", [83.0, 101.0, 250.0])

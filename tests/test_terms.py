@@ -181,6 +181,7 @@ def test_what_is_chosen_and_what_comes_of_it(arm, given, log):
 def test_delays_and_springs_that_are_given(given, log):
     terms = Terms(extra=(joint_springs(given),), choose=())
     late = identify(given, log, terms=terms, filters=Filters(20.0, delay=list(DELAY)))
+    np.testing.assert_array_equal(preprocess(log, Filters(20.0, delay=0.01)).delay, np.full(given.n, 0.01))
     np.testing.assert_array_equal(late.delay, DELAY)
     assert late.choice is None and "torque delays were removed, by joint: 4, 0, 7.5 ms" in report_html(
         late, verdict(late)
