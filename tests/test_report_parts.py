@@ -158,6 +158,13 @@ def test_the_true_model_stays_on_the_log_and_coasting_does_not():
     assert len(run.windows) == 2 and run.coasting_rms[0] ** 2 > first / 2 > 1e-4
 
 
+def test_errors_are_those_of_the_nearest_sample_after_a_start():
+    growth = np.arange(6.0)[:, None] * [1.0, 2.0]
+    run = Resimulation(((0, 6),), np.zeros((6, 2)), np.ones(2), growth, np.ones(2), 0.5)
+    for seconds, k in ((0.0, 0), (0.1, 1), (0.26, 3), (0.5, 5), (2.0, 5)):
+        np.testing.assert_array_equal(run.after(seconds), growth[k])
+
+
 @pytest.mark.ci
 def test_friction_with_memory_is_simulated_whole():
     """A pendulum that sticks: the true model stays on the log, also from memory of the run before, and a chain does not."""
