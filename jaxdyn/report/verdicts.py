@@ -86,6 +86,9 @@ _WORDS = {
     "cost": "physically consistent links increase the torque error by {} ({joint})",
     "parameter": "one standard deviation of the parameter changes the torque by {} of the noise",
 }
+APART = (
+    1.5  # [standard deviations] least RMS difference of halves that is more than chance; up to 1.24 on sound real logs
+)
 LIMITS = {name: Limit(_WORDS[name], *values) for name, values in _VALUES.items()}
 USES: Mapping[Use, tuple[str, ...]] = {
     "gravity compensation": ("position", "rest"),
@@ -463,9 +466,9 @@ def _bodies(result: Identification) -> list[Found]:
 
 
 def _drift(result: Identification) -> list[Found]:
-    """Drift of the fitted runs, or errors that vary along a repeated motion, beyond the intervals."""
+    """Drift of the fitted runs, or errors that vary along a repeated motion, beyond the intervals and beyond chance."""
     halves = result.split_half
-    if halves is None or halves.share >= 1 - LIMITS["halves"].good:
+    if halves is None or halves.share >= 1 - LIMITS["halves"].good or halves.rms < APART:
         return []
     found = halves.disagreeing
     listed = ", ".join(found[:4]) + (" and others" if len(found) > 4 else "")
