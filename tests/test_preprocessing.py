@@ -135,6 +135,11 @@ def test_both_sides_of_a_linear_model_see_the_same_filter():
     assert worst(INERTIA * samples.qdd + VISCOUS * samples.qd, samples.tau) < 1e-6
 
 
+def test_a_delay_of_all_joints_is_one_of_each():
+    log = made(even(4.0))
+    assert preprocess(log, Filters(8.0, delay=0.01)).delay.tolist() == [0.01] * log.tau.shape[1]
+
+
 def test_uneven_stamps_give_what_even_ones_give():
     rng = np.random.default_rng(4)
     t = even()
