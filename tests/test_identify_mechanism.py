@@ -22,11 +22,14 @@ from jaxdyn.identification import (
     MaxwellSlip,
     MechanismLog,
     Samples,
+    Terms,
     Viscous,
     base_parameters,
     identify_mechanism,
     load_torque_model,
+    random_excitation,
     save_torque_model,
+    synthetic_log,
 )
 from jaxdyn.identification.base import BaseParameters, total_mass_of
 from jaxdyn.identification.columns import INERTIAL_NAMES, prior_parameters
@@ -41,6 +44,7 @@ from jaxdyn.identification.mechanisms import (
 from jaxdyn.identification.prediction import fit_quality, predict
 from jaxdyn.mechanisms import linkages
 from jaxdyn.report import verdict
+from regression import known_arm
 from standing_robots import STEP, standing_log
 
 FEET = "left_sole", "right_sole"
@@ -153,6 +157,25 @@ def test_what_is_missing_or_does_not_fit_is_named():
         mechanism_samples(textbook.biped(), MechanismLog(np.arange(3.0), *np.zeros((2, 3, 10)), imu=six))
     with pytest.raises(IdentificationError, match="no log"):
         identify_mechanism(chain, [])
+
+
+@pytest.mark.ci
+def test_friction_of_joints_whose_torques_were_measured():
+    """An arm of three joints, of which the first has no torque sensor."""
+    arm = known_arm()
+    made = synthetic_log(arm, random_excitation(arm, 6.0, 5, seed=1), None, 200.0, 1e-6, 0.01)
+    log = MechanismLog(made.t, made.q, made.tau.copy())
+    law = Terms(further=(MaxwellSlip(width=0.02, joints=(3,)),))
+    log.tau[:, 0] = np.nan
+    result = jaxdyn.identify(arm, log, terms=law)
+    assert set(result.columns.friction_names(3)) == {"fv2", "fc2", "off2", "fv3", "fc3", "off3", "fz3"}
+    np.testing.assert_allclose(result.friction.coefficients[1:, 0], arm.friction.viscous[1:], rtol=0.05)
+    assert np.isnan(result.fitted[0].fit.rms[0]) and result.fitted[0].fit.rms[1:].max() < 0.01
+    with pytest.raises(IdentificationError, match="needs measured joint torques"):
+        jaxdyn.identify(arm, dataclasses.replace(log, tau=np.full_like(log.tau, np.nan)), terms=law)
+    held = MechanismLog(made.t, made.q, made.tau, held={arm.frame_names[0]: "point"})
+    with pytest.raises(IdentificationError, match="at least as many unmeasured forces as equations"):
+        identify_mechanism(arm, held)
 
 
 @functools.cache

@@ -317,6 +317,7 @@ def test_robots_that_cannot_be_fitted_together_are_refused(geared):
     log = run_of(geared, 5, 1.0)
     cases = [
         ({"left": log}, {}, "at least two robots"),
+        ({"left": [], "right": log, "third": log}, {}, "robot 'left' has no runs to fit"),
         ({"left": log, "right": log}, {"terms": Terms()}, "no terms can be selected"),
         (
             {"left": log, "right": log},

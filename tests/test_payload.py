@@ -128,6 +128,8 @@ def test_deviations_of_the_centre_of_mass_are_those_of_the_parameters_to_first_o
     slope = np.asarray(jax.jacobian(lambda p: p[1:4] / p[0])(jnp.asarray(found.parameters)))
     expected = np.sqrt(np.diag(slope @ found.covariance @ slope.T))
     np.testing.assert_allclose(found.com_deviations, expected, rtol=1e-9)
+    negative = dataclasses.replace(found, parameters=-found.parameters)
+    np.testing.assert_allclose(negative.com_deviations, expected, rtol=1e-9)
 
 
 def test_a_payload_at_a_named_frame(arm):
@@ -156,6 +158,9 @@ def test_what_a_planar_arm_cannot_weigh_is_not_invented():
     assert found.consistent and found.inertia[2, 2] == pytest.approx(0.02, abs=1e-8)
     assert "do not determine the payload's mz, Ixx" in found.notes[-1]
     assert json.loads(payload_json(found))["com"][2] is None
+    assert "an error of 1 % shifts the mass by 0.02 kg" in found.scale_caveat
+    unknown = dataclasses.replace(found, parameters=np.full(10, np.nan), determined=np.zeros(10, bool))
+    assert "an error of 1 % shifts the mass by 1 %" in unknown.scale_caveat
     assert np.linalg.eigvalsh(np.asarray(pseudo_inertia(jnp.asarray(found.body))))[0] > 0
 
 
@@ -262,6 +267,11 @@ def test_a_joint_whose_gain_the_payload_does_not_tell_keeps_its_ratio(arm):
         calibrate_gains(arm, *pair, -1.0)
     with pytest.raises(IdentificationError, match="2 gains for 3 joints"):
         calibrate_gains(arm, *pair, 1.0, gains=[1.0, 1.0])
+    with pytest.raises(IdentificationError, match="no runs without the payload"):
+        calibrate_gains(arm, [], pair[1], 1.0)
+    for given in ([], pair[0]):
+        with pytest.raises(IdentificationError, match="no runs with the payload"):
+            identify_payload(arm, [], unloaded=given)
 
 
 def test_an_inconsistent_estimate_is_replaced_by_the_consistent_body_that_fits_best(arm):

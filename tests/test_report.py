@@ -152,19 +152,22 @@ def test_csv_holds_the_numbers_exactly(result, tmp_path):
 def test_nonlinear_parameters_of_friction_are_rows_with_positive_intervals(result, tmp_path):
     n, friction = result.chain.n, FrictionModel((Coulomb(0.02),)).for_joints(2)
     columns = dataclasses.replace(result.columns, friction=friction)
-    deviations = np.array([[0.9], [np.inf]])  # of the logarithm; the second is not determined
+    deviations = np.array([[0.9], [800.0]])  # of the logarithm; the second says nothing, and its upper end overflows
     fit = FrictionFit(
         *(result.chain, columns, result.base, result.parameters, result.covariance, np.ones(n)),
         *(np.full((n, 1), 0.02), deviations, 0.0, 1),
     )
     found = dataclasses.replace(result, friction=fit)
-    (row,) = parameter_rows(found)[2]
+    row, vague = parameter_rows(found)[2]
+    assert row.identifiable == "yes" and (vague.identifiable, vague.lower, vague.upper) == ("no", 0.0, np.inf)
+    undetermined = dataclasses.replace(fit, nonlinear_deviations=np.array([[0.9], [np.inf]]))
+    assert parameter_rows(dataclasses.replace(result, friction=undetermined))[2] == [row]
     assert (row.kind, row.name, row.belongs_to) == ("friction", "width(fc) of joint 1", result.chain.joint_names[0])
     assert row.value == 0.02 and row.standard_deviation == pytest.approx(0.018) and row.prior is None
     factor = np.exp(0.9 * result.estimate.interval_factor())
     np.testing.assert_allclose([row.lower, row.upper], [0.02 / factor, 0.02 * factor])
     write_parameters(found, tmp_path / "p.csv")
-    last = cells(tmp_path / "p.csv")[-1]
+    last = cells(tmp_path / "p.csv")[-2]
     assert last["kind"] == "friction" and float(last["lower"]) == row.lower and last["prior"] == ""
     pytest.importorskip("pandas")
     assert found.to_pandas().loc[row.name, "upper"] == row.upper

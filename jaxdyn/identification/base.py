@@ -194,10 +194,8 @@ def chosen_parameters(
     """
     names, p = tuple(names or columns.names(chain.n)), r.shape[1]
     origin = np.arange(p) if origin is None else origin
-    absent, order = (
-        columns.absent(chain)[origin],
-        np.argsort(columns.elimination_order(chain.n)),
-    )  # place of each column
+    absent = columns.absent(chain)[origin]
+    order = np.argsort(columns.elimination_order(chain.n))  # place of each column
     last = p - int((origin >= len(columns.of_state.names(chain.n))).sum())
     fixed = np.zeros(p, bool) if known is None else known.fixed & ~absent
     if known is not None:

@@ -177,8 +177,8 @@ def identify_mechanism(
         logs: the runs to fit.
         validate: validation runs, or the share of each run to hold out at its end, as in `identify`.
         columns: terms to identify in addition to the links' parameters; by default drive terms, motors and springs if
-            any joint torque was measured, and none otherwise. Terms of a friction model apply to all driven joints, or to
-            those they name. Beside unmeasured forces, their nonlinear parameters keep the given values.
+            any joint torque was measured, and none otherwise. Terms of a friction model apply to all driven joints with a
+            measured torque, or to those they name. Beside unmeasured forces, their nonlinear parameters keep the given values.
         filters: cutoffs and stride for all runs, as for `preprocess`. The default cutoff is 0.4 times that of
             `preprocess`, but at least 8 Hz, because noise in the base's acceleration affects all columns of the
             regressor and biases all parameters.
@@ -190,7 +190,8 @@ def identify_mechanism(
     Raises:
         LogError: a log does not match the chain, or lacks a measurement, which the message names.
         IdentificationError: no log was given, the motion does not excite the parameters, there are at least as many
-            unmeasured forces as equations, or joints of a friction model are coupled.
+            unmeasured forces as equations, or there is a friction model, but joints are coupled or no joint torque was
+            measured.
     """
     listed = lambda some: [some] if isinstance(some, MechanismLog) else list(some)
     share = float(validate) if isinstance(validate, int | float) else None
@@ -201,15 +202,15 @@ def identify_mechanism(
     memory = columns is not None and columns.friction is not None
     runs, whole = _prepared(chain, [*fitted, *unseen], filters, memory, report)
     first = runs[: len(fitted)]
+    measured = np.any([run.measured for run in first], axis=0) & driven_joints(chain.topology)[leading_joints(chain)]
     if columns is None:
-        joints = np.any([run.measured for run in first], axis=0)
-        columns = (
-            all_columns(chain) if joints[driven_joints(chain.topology)[leading_joints(chain)]].any() else Columns(())
-        )
+        columns = all_columns(chain) if measured.any() else Columns(())
     if columns.friction is not None:
         check_one_by_one(chain, "a friction model")
-        driven = tuple((np.flatnonzero(driven_joints(chain.topology)) + 1).tolist())
-        terms = [dataclasses.replace(term, joints=term.joints or driven) for term in columns.friction.terms]
+        if not measured.any():
+            raise IdentificationError("a friction model needs measured joint torques, but none is in the logs")
+        seen = tuple((np.flatnonzero(measured) + 1).tolist())
+        terms = [dataclasses.replace(term, joints=term.joints or seen) for term in columns.friction.terms]
         columns = dataclasses.replace(columns, friction=FrictionModel(tuple(terms)))
         chain, columns = with_friction_at_joints(chain, columns)
     weighed = consistent is not None and consistent.mass is not None
@@ -309,9 +310,8 @@ class MechanismFitting(Fitting):
                 torque = predict_samples(self.columns, self.model, values, run.samples, part.signals) + part.given
                 squares += ((run.samples.tau - part.with_forces(torque)) ** 2).sum(axis=0)
                 left += ((part.forces.rows(run.samples) * noise) ** 2).sum(axis=(0, 1))
-            noise = np.maximum(
-                np.sqrt(squares / np.maximum(left, 1e-9)), least
-            )  # without the share that forces absorbed
+            own = squares / np.maximum(left, 1e-9)  # without the share that forces absorbed
+            noise = np.maximum(np.sqrt(own), least)
         return dataclasses.replace(self, row_noise=noise)
 
 

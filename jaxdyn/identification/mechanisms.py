@@ -534,6 +534,9 @@ def remaining_parameters(
     Args:
         base: base parameters of all rows; their number determines how many postures are used.
         known: prior knowledge of the parameters.
+
+    Raises:
+        IdentificationError: there are at least as many unmeasured forces as equations.
     """
     chain = unrounded(chain)
     rng, model, factor = np.random.default_rng(seed), as_float64(chain), np.zeros((0, len(columns.names(chain.n))))
@@ -541,12 +544,11 @@ def remaining_parameters(
         chosen = np.unique(np.linspace(0, len(run) - 1, max(LEAST_STATES, 3 * base.size)).astype(int))
         picked = dataclasses.replace(run, samples=run.samples.rows(chosen, ()))
         v, a = _held_motion(chain, picked, rng)
-        a_of = unknown_forces(chain, picked)
-        q = picked.samples.q
+        through, q = UnknownForces(chain, picked, np.ones(chain.nv)).rows(picked.samples), picked.samples.q
         friction = None if columns.friction is None else columns.friction.at_states(joint_positions(chain, q), v)
         for part, w in row_chunks(columns, model, (q, v, a)):
             w = w if friction is None else np.concatenate([w, friction[part]], axis=2)
-            rows = left_over(a_of[part], np.ones(chain.nv)) @ w
+            rows = through[part] @ w
             factor = triangle_of(np.concatenate([factor, rows.reshape(-1, rows.shape[2])]))
     return chosen_parameters(
         chain, columns, factor, ROUNDED if any(run.is_held for run in runs) else RANK_TOLERANCE, known

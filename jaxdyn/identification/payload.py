@@ -296,7 +296,7 @@ def loaded_runs(
         gains: factors by which the logged torques are multiplied.
 
     Raises:
-        IdentificationError: a run has the wrong number of joints, or there are no runs.
+        IdentificationError: a run has the wrong number of joints, or runs are missing.
         LogError: a log looks as if it were in degrees (`check_log`).
     """
     model = arm if isinstance(arm, TorqueModel) else TorqueModel(arm)
@@ -306,6 +306,8 @@ def loaded_runs(
     if filters.delay is None and model.delay is not None:
         filters = filters.but(delay=np.asarray(model.delay, float))
     groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
+    if missing := "with" if not groups[1] else "" if groups[0] or known else "without":
+        raise IdentificationError(f"there are no runs {missing} the payload; pass at least one")
     given = [check_run(run, chain) for group in groups for run in group]
     runs = prepared(given, filters, True)
     of_logs = [run.decimated for run, log in zip(runs, given, strict=True) if isinstance(log, Log)]
@@ -461,8 +463,9 @@ def calibrate_gains(
         filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
-        IdentificationError: the logs do not match the chain, the mass is not positive, the number of gains differs
-            from the number of joints, or the payload's torque is too small to determine any gain.
+        IdentificationError: the logs do not match the chain, loaded or unloaded runs are missing, the mass is not positive,
+            the number of gains differs from the number of joints, or the payload's torque is too small to determine any
+            gain.
         LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.
@@ -598,9 +601,6 @@ class Payload(Summary):
         return lines(
             f"Payload: {self.mass:.4g} +- {self.standard_deviations[0]:.2g} kg{self.scale_caveat} in the frame {self.frame}",
             f"centre of mass ({', '.join(centre)}) m",
-            ""
-            if self.consistent
-            else "the parameters are not physically consistent; `body` is the nearest consistent set",
             *self.notes,
         )
 
@@ -609,7 +609,7 @@ class Payload(Summary):
         """Caveat that the mass depends on the gains if they were not calibrated; otherwise an empty string."""
         if self.calibrated:
             return ""
-        shift = f"{0.01 * abs(self.mass):.2g} kg"
+        shift = f"{0.01 * abs(self.mass):.2g} kg" if self.determined[0] else "1 %"
         return f" if the gains are exact (they were not calibrated: an error of 1 % shifts the mass by {shift})"
 
     @property
@@ -631,7 +631,7 @@ class Payload(Summary):
     def com_deviations(self) -> Float[np.ndarray, "3"]:
         """Standard deviations of the centre of mass, to first order [m]."""
         c, v = self.covariance, self.com
-        return np.sqrt(np.diag(c)[1:4] - 2 * v * c[0, 1:4] + v**2 * c[0, 0]) / self.mass
+        return np.sqrt(np.diag(c)[1:4] - 2 * v * c[0, 1:4] + v**2 * c[0, 0]) / abs(self.mass)
 
     @property
     def inertia(self) -> Float[np.ndarray, "3 3"]:
@@ -696,8 +696,8 @@ def identify_payload(
         filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
-        IdentificationError: the logs do not match the arm or have too few samples; or there are no unloaded runs, and the
-            arm has no inertias.
+        IdentificationError: the logs do not match the arm or have too few samples; there are no loaded runs; or there are
+            no unloaded runs, and the arm has no inertias.
         LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.

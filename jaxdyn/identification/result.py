@@ -248,7 +248,7 @@ class ParameterRow:
         belongs_to: the link or joint to which the parameter belongs; for a combination, that of its leading parameter.
         value: for a combination, the unconstrained estimate; for a single parameter, its
             value in the identified model.
-        unit: unit of the value.
+        unit: unit of the value; empty for a nonlinear parameter, which is in rad, m, s and powers of these.
         standard_deviation: standard deviation of the value.
         relative_sd_percent: standard deviation in percent of the value.
         lower: lower end of the 95 % confidence interval of the value. The interval of a single parameter ends at the
@@ -257,8 +257,9 @@ class ParameterRow:
         upper: upper end of the 95 % confidence interval of the value.
         prior: value in the given model, which contains no nonlinear parameters.
         identifiable: "yes" if the data determine the parameter on its own, "only in sums" if they determine it only in
-            combination with others, "no" if they do not determine it or its interval says nothing (`determined`), and
-            "known" if its value is taken from the model.
+            combination with others, "no" if they do not determine it or its interval says nothing (`determined`; for a
+            nonlinear parameter, if it reaches beyond `VAGUE` times the value), and "known" if its value is taken from the
+            model.
         model_value: value in the identified model.
     """
 
@@ -346,9 +347,11 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
 
 
 def _nonlinear_rows(result: Identification) -> list[ParameterRow]:
-    """The nonlinear parameters of friction that the data determine, in the unit of their field."""
+    """The nonlinear parameters of friction that were fitted."""
     factor, rows = result.estimate.interval_factor(), []
     for name, j, value, deviation in () if result.friction is None else result.friction.determined():
+        with np.errstate(over="ignore", under="ignore"):
+            lower, upper = (value * np.exp([-factor * deviation, factor * deviation])).tolist()
         rows.append(
             ParameterRow(
                 kind="friction",
@@ -358,10 +361,10 @@ def _nonlinear_rows(result: Identification) -> list[ParameterRow]:
                 unit="",
                 standard_deviation=value * deviation,
                 relative_sd_percent=100 * deviation,
-                lower=value * float(np.exp(-factor * deviation)),
-                upper=value * float(np.exp(factor * deviation)),
+                lower=lower,
+                upper=upper,
                 prior=None,
-                identifiable="yes",
+                identifiable="yes" if upper <= VAGUE * value else "no",
                 model_value=value,
             )
         )

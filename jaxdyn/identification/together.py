@@ -57,7 +57,8 @@ def identify_together(
         logs: the runs to fit, by name of the robot.
         validate: validation runs, by name of the robot, or the share of each fitted run to hold out at its end.
         own: drive terms with separate values for each robot, by default those of friction. The other drive terms (by
-            default the rotor inertias) are shared, like the links. Further terms are shared if no friction is in `own`.
+            default the rotor inertias) are shared, like the links. If no friction is in `own`, the coefficients of further
+            terms are shared too, but their nonlinear parameters are not.
         terms: drive terms and further terms to fit, by default all drive terms; term selection must be disabled
             (`choose=()`).
         filters: cutoffs, stride and delay; by default they are chosen from the first run and used for all runs.
@@ -71,7 +72,7 @@ def identify_together(
 
     Raises:
         IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; `terms` requests
-            a selection; logs of only one robot were given; or a robot has validation runs but no runs to fit.
+            a selection; logs of only one robot were given; or a robot has no runs to fit.
         LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
     """
     terms = terms or Terms(choose=())
@@ -79,7 +80,7 @@ def identify_together(
     share = float(validate) if isinstance(validate, float | int) else None
     fitted, robots = _listed(chain, logs)
     unseen, others = ([], []) if isinstance(validate, float | int) else _listed(chain, validate)
-    _check(terms, own, robots, others)
+    _check(terms, own, list(logs), robots, others)
     report = progress or (lambda stage, done, total: None)
     setup = setup_of(chain, terms, filters or Filters(), None)
     every, names = named_apart([*fitted, *unseen]), list(logs)
@@ -104,7 +105,9 @@ def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
     return runs, robots
 
 
-def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequence[str]) -> None:
+def _check(
+    terms: Terms, own: Sequence[str], names: Sequence[str], robots: Sequence[str], others: Sequence[str]
+) -> None:
     """Raise an error if the robots cannot be fitted together."""
     if terms.choose:
         raise IdentificationError(
@@ -117,7 +120,9 @@ def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequ
             raise IdentificationError(
                 f"own contains {term!r}, which is not among the fitted terms: {', '.join(terms.drives)}"
             )
-    if len(set(robots)) < 2:
+    if idle := [name for name in names if name not in robots]:
+        raise IdentificationError(f"robot {idle[0]!r} has no runs to fit; pass at least one, or omit the robot")
+    if len(names) < 2:
         raise IdentificationError("pass logs of at least two robots, by name; for a single robot, use identify")
     if unknown := [robot for robot in others if robot not in robots]:
         raise IdentificationError(f"robot {unknown[0]!r} has validation runs, but no runs to fit")
