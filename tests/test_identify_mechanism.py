@@ -171,6 +171,7 @@ def test_friction_of_joints_whose_torques_were_measured():
     assert set(result.columns.friction_names(3)) == {"fv2", "fc2", "off2", "fv3", "fc3", "off3", "fz3"}
     np.testing.assert_allclose(result.friction.coefficients[1:, 0], arm.friction.viscous[1:], rtol=0.05)
     assert np.isnan(result.fitted[0].fit.rms[0]) and result.fitted[0].fit.rms[1:].max() < 0.01
+    assert verdict(result).uses
     with pytest.raises(IdentificationError, match="needs measured joint torques"):
         jaxdyn.identify(arm, dataclasses.replace(log, tau=np.full_like(log.tau, np.nan)), terms=law)
     held = MechanismLog(made.t, made.q, made.tau, held={arm.frame_names[0]: "point"})

@@ -335,6 +335,9 @@ def test_delays_are_found_and_taken_out(arm):
     found = estimate_delay(arm, log, Filters(position_cutoff=20.0), longest=0.02)
     assert found.inside.all() and np.all(found.standard_deviations < 5e-4)
     np.testing.assert_allclose(found.seconds, truth, atol=3e-4)
+    with jax.enable_x64(False):
+        alike = estimate_delay(arm, log, Filters(position_cutoff=20.0), longest=0.02)
+    np.testing.assert_allclose(alike.residuals, found.residuals, rtol=1e-9)
     assert np.all(np.diff(found.gain[[1, 0, 2]]) > 0)
     straight = without_delay(log, found.seconds)
     early, late = log.t + min(found.seconds.min(), 0), log.t + max(found.seconds.max(), 0)

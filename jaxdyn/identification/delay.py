@@ -155,18 +155,19 @@ def _factors(
     """
     with jax.enable_x64(True):
         model, base, friction = as_float64(chain), base_parameters(chain, RIGID), usual_friction(chain)
-    own, edges = np.zeros((chain.nv, base.matrix.shape[1])), [equal_blocks(len(s), BLOCKS) for s, _ in runs]
-    for left in reversed(range(passes)):
-        parts = []
-        for s, shifted in runs:
-            load = np.concatenate([np.einsum("tjp,jp->tj", w, own) for _, w in row_chunks(RIGID, model, s)])
-            signals = np.concatenate([friction.blocks(s, load), shifted[:, :, :-1]], axis=2)
-            parts.append(((s.q, s.qd, s.qdd), shifted[:, :, -1], None, signals))
-        r = accumulate_samples(RIGID, model, parts, edges=edges).r
-        r = r[..., [*base.kept, *range(base.matrix.shape[1], r.shape[3])]]
-        width = r.shape[3] - (2 * SHIFTS + 1)
-        for j, rows in enumerate(triangle_of(below(r)) if left else ()):
-            own[j, base.kept] = np.linalg.lstsq(rows[:, :width], rows[:, width + SHIFTS], rcond=1e-10)[0][: base.size]
+        own, edges = np.zeros((chain.nv, base.matrix.shape[1])), [equal_blocks(len(s), BLOCKS) for s, _ in runs]
+        for left in reversed(range(passes)):
+            parts = []
+            for s, shifted in runs:
+                load = np.concatenate([np.einsum("tjp,jp->tj", w, own) for _, w in row_chunks(RIGID, model, s)])
+                signals = np.concatenate([friction.blocks(s, load), shifted[:, :, :-1]], axis=2)
+                parts.append(((s.q, s.qd, s.qdd), shifted[:, :, -1], None, signals))
+            r = accumulate_samples(RIGID, model, parts, edges=edges).r
+            r = r[..., [*base.kept, *range(base.matrix.shape[1], r.shape[3])]]
+            width = r.shape[3] - (2 * SHIFTS + 1)
+            for j, rows in enumerate(triangle_of(below(r)) if left else ()):
+                values = np.linalg.lstsq(rows[:, :width], rows[:, width + SHIFTS], rcond=1e-10)[0]
+                own[j, base.kept] = values[: base.size]
     return r, width
 
 

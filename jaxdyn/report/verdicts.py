@@ -231,9 +231,10 @@ def verdict(
     Cost: evaluation of the base regressor at about 1000 samples, and of forward dynamics at every held-out sample.
     """
     by_limits = tuple(_within(result, limit) for limit in limits)
-    if findings is None:  # of a fixed arm's logs
+    if findings is None:  # of a fixed arm's logs, with the torques of all joints
         of_arm = not (result.chain.topology.has_curved_joints or result.has_unmeasured_forces)
-        findings = diagnose_identification(result) if of_arm else ()
+        whole = all(np.isfinite(run.samples.tau).all() for run in result.fitted)
+        findings = diagnose_identification(result) if of_arm and whole else ()
     prior, runs = against_prior(result), resimulated(result.validated_model, result.validation or result.fitted)
     figures = all_figures(result, prior, runs)
     joints = _joint_levels(figures)
