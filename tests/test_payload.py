@@ -123,6 +123,27 @@ def test_a_payload_is_the_difference_of_two_runs(arm):
     assert np.abs(nothing.parameters).max() < 1e-8
 
 
+def test_a_payload_of_an_arm_with_coupled_joints(arm):
+    """Three joints on two coordinates, with a payload that has a gain of its own on each."""
+    still = jaxdyn.model.with_leaves(
+        arm, {f"friction.{x}": jnp.zeros(3) for x in ("viscous", "coulomb", "stribeck", "offset")}
+    )
+    coupled = jaxdyn.with_coupling(still, np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -0.5]]))
+
+    def moved(chain, seed):
+        q, qd, qdd = (np.asarray(x)[:, :2] for x in random_excitation(arm, 12.0, 5, seed)(jnp.arange(600.0) / 50.0))
+        tau = np.asarray(jax.vmap(lambda *x: inverse_dynamics(chain, *x))(q, qd, qdd))
+        return Samples(np.arange(600) / 50.0, q, qd, qdd, tau, 50.0, ((0, 600),), 25.0, 25.0)
+
+    loaded = moved(eqx.tree_at(lambda c: c.inertia, coupled, coupled.inertia.at[-1].add(jnp.asarray(body()))), 2)
+    for unloaded in ((), moved(coupled, 1)):
+        found = identify_payload(coupled, loaded, unloaded=unloaded)
+        np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-7)
+    gains = np.array([1.3, 0.8])
+    currents = (dataclasses.replace(s, tau=s.tau / gains) for s in (moved(coupled, 1), loaded))
+    np.testing.assert_allclose(calibrate_gains(coupled, *currents, 2.0).factors, gains, rtol=1e-6)
+
+
 def test_deviations_of_the_centre_of_mass_are_those_of_the_parameters_to_first_order(arm):
     found = identify_payload(arm, run(arm, body(), seed=2, noise=0.2, seconds=6.0))
     slope = np.asarray(jax.jacobian(lambda p: p[1:4] / p[0])(jnp.asarray(found.parameters)))

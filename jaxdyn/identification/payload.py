@@ -23,7 +23,7 @@ from scipy.linalg import block_diag
 from .._summary import Summary, lines
 from ..errors import IdentificationError, ModelError
 from ..io.logs import Log
-from ..model.chain import Chain, frame_index
+from ..model.chain import Chain, coordinate_names, frame_index
 from ..spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from .base import all_of, base_parameters, stacked, without_friction
 from .columns import INERTIAL_NAMES, Columns
@@ -328,7 +328,7 @@ def loaded_runs(
     arm_columns, carried = np.eye(p)[:, [] if known else base.kept], np.zeros((p, 10))
     carried[10 * link : 10 * link + 10] = transform_matrix(pose)
     which = np.eye(len(runs)) if by_run else np.ones((len(runs), 1))  # coefficients of friction of each run
-    each = [np.kron(one, np.eye(len(friction.names(chain.n)))) for one in which]
+    each = [np.kron(one, np.eye(len(friction.names(chain.nv)))) for one in which]
     smooth = runs[0].samples.torque_cutoff < runs[0].samples.rate / 2
     found = LoadedFitting(
         **vars(begun),
@@ -503,7 +503,7 @@ def calibrate_gains(
     scale = np.exp(found.gains)
     for j in np.flatnonzero(~determined):
         notes.append(
-            f"{chain.joint_names[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
+            f"{coordinate_names(chain)[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
             f"payload's torque on this joint is {torque[j]:.3g} N m RMS); its nominal ratio to the other gains is kept"
         )
     return DriveGains(
