@@ -86,9 +86,8 @@ _WORDS = {
     "cost": "physically consistent links increase the torque error by {} ({joint})",
     "parameter": "one standard deviation of the parameter changes the torque by {} of the noise",
 }
-APART = (
-    1.5  # [standard deviations] least RMS difference of halves that is more than chance; up to 1.24 on sound real logs
-)
+# least RMS difference of halves that is more than chance [standard deviations]; up to 1.24 on sound logs of real robots
+APART = 1.5
 LIMITS = {name: Limit(_WORDS[name], *values) for name, values in _VALUES.items()}
 USES: Mapping[Use, tuple[str, ...]] = {
     "gravity compensation": ("position", "rest"),
