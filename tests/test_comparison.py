@@ -18,9 +18,11 @@ from jaxdyn.identification import Filters, TorqueModel, compare_models, preproce
 from jaxdyn.identification.filters import low_pass
 from jaxdyn.identification.friction_model import chain_friction_model
 from jaxdyn.identification.friction_terms import FRICTION
+from jaxdyn.model.chain import coordinate_names
 from jaxdyn.report import print_comparison, write_comparison
 from jaxdyn.report.comparison import comparison_verdict
 from jaxdyn.report.markup import rounded
+from regression import known_arm
 from report_example import small_example
 
 
@@ -135,6 +137,18 @@ def test_the_page_shows_the_numbers(comparison, tmp_path):
     true, given = comparison.runs[0].simulations
     assert [c for c in positions.split("|") if c][2:4] == [rounded(true.rms[0]), rounded(given.rms[0])]
     assert text.count('<figure class="plot">') == 1 and text.count("<h1>") == 1
+
+
+def test_models_with_coupled_joints_are_compared_by_coordinate(log, tmp_path):
+    arm = jaxdyn.with_coupling(known_arm(), np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -0.5]]))
+    heavy = jaxdyn.with_inertial_parameters(arm, 1.1 * arm.inertia)
+    found = compare_models(arm, heavy, log, ("arm", "heavy"))
+    console = Console(file=io.StringIO(), width=100)
+    print_comparison(found, console)
+    rows = [row.split()[0] for row in console.file.getvalue().splitlines()]
+    assert rows[1:4] == [*coordinate_names(arm), "all"] and len(coordinate_names(arm)) == 2
+    write_comparison(found, tmp_path / "page.html")
+    assert "joints are matched by their order" not in (tmp_path / "page.html").read_text("utf-8")
 
 
 def test_the_verdict_names_the_better_model(comparison):

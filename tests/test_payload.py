@@ -48,6 +48,7 @@ from jaxdyn.identification import (
     identify_payload,
     preprocess,
     random_excitation,
+    save_torque_model,
     with_gains,
     without_delay,
 )
@@ -55,6 +56,7 @@ from jaxdyn.identification.delay import least_by_parabola
 from jaxdyn.identification.diagnostics import _Runs, _unexcited, _unlike
 from jaxdyn.identification.factors import BlockFactors
 from jaxdyn.identification.payload import given_body, loaded_runs, transform_matrix
+from jaxdyn.model.chain import coordinate_names
 from jaxdyn.report.markup import rounded, with_deviation
 from jaxdyn.report.payloads import payload_json, read_gains
 from jaxdyn.spatial.inertia import (
@@ -123,7 +125,7 @@ def test_a_payload_is_the_difference_of_two_runs(arm):
     assert np.abs(nothing.parameters).max() < 1e-8
 
 
-def test_a_payload_of_an_arm_with_coupled_joints(arm):
+def test_a_payload_of_an_arm_with_coupled_joints(arm, tmp_path, capsys):
     """Three joints on two coordinates, with a payload that has a gain of its own on each."""
     still = jaxdyn.model.with_leaves(
         arm, {f"friction.{x}": jnp.zeros(3) for x in ("viscous", "coulomb", "stribeck", "offset")}
@@ -142,6 +144,15 @@ def test_a_payload_of_an_arm_with_coupled_joints(arm):
     gains = np.array([1.3, 0.8])
     currents = (dataclasses.replace(s, tau=s.tau / gains) for s in (moved(coupled, 1), loaded))
     np.testing.assert_allclose(calibrate_gains(coupled, *currents, 2.0).factors, gains, rtol=1e-6)
+    save_torque_model(TorqueModel(coupled), tmp_path / "arm.eqx")
+    line = ["payload", "--model", str(tmp_path / "arm.eqx"), "--mass", "2"]
+    for option, s in (("--unloaded", moved(coupled, 1)), ("--loaded", loaded)):
+        path = str(tmp_path / f"{option}.csv")
+        np.savetxt(path, np.c_[s.t, s.q, s.tau], "%.9g", ",", header="t,q1,q2,tau1,tau2", comments="")
+        line += [option, path]
+    assert main(line) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in said[1:3]] == [*coordinate_names(coupled)]
 
 
 def test_deviations_of_the_centre_of_mass_are_those_of_the_parameters_to_first_order(arm):

@@ -129,6 +129,7 @@ def _fitted(
 ) -> tuple[str, list[str]]:
     """The gains for a known mass, or the payload, as JSON text and as lines for the terminal."""
     from ..identification.payload import calibrate_gains, identify_payload
+    from ..model.chain import coordinate_names
     from ..report.payloads import gains_json, gains_lines, payload_json, payload_lines, write_payload_report
 
     filters = filters_of(options, options.delay)
@@ -136,7 +137,7 @@ def _fitted(
     if options.mass is not None:
         setting |= {"com": options.com, "gains": options.gains}
         gains = calibrate_gains(arm, unloaded, loaded, options.mass, **setting)
-        return gains_json(gains), gains_lines(gains, arm.chain.joint_names)
+        return gains_json(gains), gains_lines(gains, coordinate_names(arm.chain))
     payload = identify_payload(arm, loaded, unloaded=unloaded, gains=known, **setting)
     if options.report:
         used = {name: getattr(options, name) for name in (*options.keys, "frame", "own_friction", "calibrated")}

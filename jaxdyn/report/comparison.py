@@ -11,6 +11,7 @@ from ..errors import OutputError
 from ..identification.prediction import Fit
 from ..identification.validation import ModelComparison
 from ..io.files import write_whole
+from ..model.chain import coordinate_names
 from .markup import faint, rounded, section
 from .page import simple_page
 from .pictures import plot, time_view
@@ -39,7 +40,7 @@ def print_errors(console: Any, title: str, rows: Sequence[str], groups: Sequence
 
 def comparison_verdict(comparison: ModelComparison) -> str:
     """The errors of both models and the better model, in two sentences."""
-    names, ratio, joints = comparison.names, comparison.ratio, comparison.chains[0].joint_names
+    names, ratio, joints = comparison.names, comparison.ratio, coordinate_names(comparison.chains[0])
     totals = [rounded(fit.total_relative) for fit in comparison.fits]
     both = (
         f"{names[0]} predicts the torques with a total relative error of {totals[0]} %, {names[1]} with {totals[1]} %."
@@ -66,7 +67,7 @@ def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
 
     console = Console(highlight=False) if console is None else console
     groups = [(letter, fit, fit.relative) for letter, fit in zip("ab", comparison.fits, strict=True)]
-    print_errors(console, "torque error [%]", comparison.chains[0].joint_names, groups)
+    print_errors(console, "torque error [%]", coordinate_names(comparison.chains[0]), groups)
     for letter, name in zip("ab", comparison.names, strict=True):
         console.print(Text(f"{letter}: {name}"), soft_wrap=True)
     console.print(Text(comparison_verdict(comparison)))
@@ -94,8 +95,8 @@ def write_comparison(
     """
     (first, second), names = comparison.chains, comparison.names
     notes = [f"{run.source}: {note}" for run in comparison.runs for note in run.notes]
-    if first.joint_names != second.joint_names:
-        notes.insert(0, f"joints are matched by their order; the joints of b are {', '.join(second.joint_names)}")
+    if coordinate_names(first) != coordinate_names(second):
+        notes.insert(0, f"joints are matched by their order; the joints of b are {', '.join(coordinate_names(second))}")
     pulls = [np.asarray(chain.gravity, float) for chain in comparison.chains]
     if not np.allclose(pulls[0], pulls[1]):
         words = [", ".join(f"{x:.4g}" for x in pull) for pull in pulls]
@@ -130,7 +131,7 @@ def _errors(comparison: ModelComparison) -> str:
         rows += [(f"{title}, on all logs", fit, None) for title, fit in zip(titles, comparison.fits, strict=True)]
     torque = np.sqrt(np.mean(np.concatenate([run.samples.tau for run in comparison.runs]) ** 2, axis=0))
     joints = [j for j in range(chain.nv) if np.isfinite(torque[j])]
-    shown = errors_table(joints, chain.joint_names, torque_units(chain), torque, rows)
+    shown = errors_table(joints, coordinate_names(chain), torque_units(chain), torque, rows)
     return section("Errors", "errors", shown, faint("Errors are relative to the filtered torque, with friction."))
 
 
@@ -144,15 +145,15 @@ def _positions(comparison: ModelComparison) -> str:
 
 def _torques(comparison: ModelComparison) -> str:
     chain, units = comparison.chains[0], torque_units(comparison.chains[0])
-    points = max(150, min(1400, _POINTS // (len(comparison.runs) * chain.n)))
+    points = max(150, min(1400, _POINTS // (len(comparison.runs) * chain.nv)))
     views = []
     for run in comparison.runs:
         s = run.samples
-        for j in range(chain.n):
+        for j in range(chain.nv):
             errors = " and ".join(rounded(fit.rms[j]) for fit in run.fits)
             curves = {name: p[:, j] for name, p in zip("ab", run.predictions, strict=True)}
             words, caption = ("torque", "residual", units[j]), f"RMS errors of a and b: {errors} {units[j]}"
             views.append(time_view(s.t, s.tau[:, j], curves, s.segments, words, caption, points))
-    choices = (("run", [run.source for run in comparison.runs]), ("joint", chain.joint_names))
+    choices = (("run", [run.source for run in comparison.runs]), ("joint", coordinate_names(chain)))
     label = "Measured torque, torques predicted by the two models, and their differences from the measurement"
     return section("Torques", "torques", plot(label, views, choices))
