@@ -285,7 +285,10 @@ def test_refusals(prior, log):
     ):
         identify(robots.panda(), log)
     with pytest.raises(LogError, match="each part needs at least 10"):
-        identify(prior, log, 1.0, **SHARP)
+        identify(prior, log, 0.999, **SHARP)
+    for share in (0.0, 1.0):
+        with pytest.raises(IdentificationError, match=f"the share to hold out is {share:g}"):
+            identify(prior, log, share)
 
 
 @pytest.mark.parametrize("still", [0, 1, 2])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..errors import IdentificationError
 from ..model.chain import Chain
 from .accumulate import RunRows, accumulate_samples
 from .base import (
@@ -172,6 +173,7 @@ class Fitting:
             holdout: share of each fitted run to hold out at its end; None means that nothing is held out. The held-out
                 part is predicted by a first fit that excludes it. The final fit uses all data.
         """
+        checked_share(holdout)
         if holdout is None:
             parts, start = self.stretches(1.0)
             return [], None, self.solved(self.accumulated(parts[: self.fitted]), start)
@@ -454,6 +456,15 @@ class Fitting:
             notes=tuple(dict.fromkeys(notes)),
             unusual_links=unusual_links(identified, densities, setup.chain),
         )
+
+
+def checked_share(holdout: float | None) -> float | None:
+    """The share of the data to hold out, between 0 and 1; None for none."""
+    if holdout is not None and not 0 < holdout < 1:
+        raise IdentificationError(
+            f"the share to hold out is {holdout:g}; pass validation runs, or a share greater than 0 and less than 1"
+        )
+    return holdout
 
 
 def begin(

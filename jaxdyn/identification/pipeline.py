@@ -14,7 +14,7 @@ from ..model.chain import Chain, coordinate_names
 from .consistency import Consistency
 from .defaults import STAND_IN_MASS, STAND_IN_RADIUS
 from .factors import check_identifiable, check_one_by_one
-from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
+from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, checked_share
 from .knowledge import Knowledge
 from .least_squares import Estimator
 from .mechanism_fit import identify_mechanism
@@ -160,7 +160,8 @@ def _runs(
             f"add a log that moves it, or lock it in the model at its position, {at}: {{lock}}",
             lock="{'JOINT': POSITION, ..}",
         )
-    return logs, unseen, None if unseen else float(validate) if isinstance(validate, float | int) else HOLDOUT
+    share = float(validate) if isinstance(validate, float | int) else HOLDOUT
+    return logs, unseen, checked_share(None if unseen else share)
 
 
 def _same_data(a: Log, b: Log) -> bool:

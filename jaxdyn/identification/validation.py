@@ -15,7 +15,7 @@ from .._summary import data_frame
 from ..dynamics import crba, mass_matrix_inverse
 from ..errors import IdentificationError, LogError, ModelError
 from ..io.logs import Log, Motion, check_log
-from ..model.chain import Chain
+from ..model.chain import Chain, coordinate_names
 from .base import BaseParameters
 from .columns import Columns
 from .factors import as_float64
@@ -354,7 +354,7 @@ class ModelComparison:
         figures = ("rms", "relative", "relative_moving")
         pairs = zip(self.names, self.fits, strict=True)
         columns = {(name, figure): getattr(fit, figure) for name, fit in pairs for figure in figures}
-        return data_frame(columns, self.chains[0].joint_names, "joint")
+        return data_frame(columns, coordinate_names(self.chains[0]), "joint")
 
 
 def compare_models(
@@ -424,7 +424,7 @@ def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
     for log in logs:
         if log.n != chain.nv:
             raise IdentificationError(
-                f"{log.source}: the log has {log.n} joints, but {name} has {chain.nv}: {', '.join(chain.joint_names)}; "
+                f"{log.source}: the log has {log.n} joints, but {name} has {chain.nv}: {', '.join(coordinate_names(chain))}; "
                 "lock joints that were not logged (lock=)"
             )
 
