@@ -681,7 +681,7 @@ def test_scales_against_the_given_model(arm, log):
     states, size, ratios = (samples.qdd, samples.qd, np.tanh(samples.qd / WIDTH), np.ones_like(exact)), 20.0, []
     own = np.stack(states, axis=2)
     clear = [x - w @ np.linalg.lstsq(w, x, rcond=None)[0] for x, w in zip(exact.T, np.swapaxes(own, 0, 1), strict=True)]
-    for seed in range(12):
+    for seed in range(100):
         tau = exact + size * np.random.default_rng(seed).normal(size=exact.shape)
         factors, deviations, _ = scales(arm, dataclasses.replace(samples, tau=tau, torque_cutoff=samples.rate / 2))
         ratios.append(deviations * np.linalg.norm(clear, axis=1) * factors / size)
