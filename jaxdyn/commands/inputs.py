@@ -57,15 +57,16 @@ def read_model(
     from ..io.files import read_bytes
     from ..io.loading import URDF, format_of, load
 
-    def locks(file: str, name: str) -> bool:
-        if file.endswith(".eqx") or format_of(text := read_bytes(file)) is not URDF:
-            return False
-        return any(f"{quote}{name}{quote}".encode() in text for quote in "\"'")
+    def text_of_urdf(file: str) -> bytes:
+        text = b"" if file.endswith(".eqx") else read_bytes(file)
+        return text if format_of(text) is URDF else b""
 
     lock, tip = dict(options.lock), options.tip
     if beside is not None:
-        lock = {name: x for name, x in lock.items() if locks(path, name) or not locks(beside, name)}
-        tip = None if path.endswith(".eqx") or format_of(read_bytes(path)) is not URDF else tip
+        own, other = text_of_urdf(path), text_of_urdf(beside)
+        names = lambda text, joint: any(f"{quote}{joint}{quote}".encode() in text for quote in "\"'")
+        lock = {joint: x for joint, x in lock.items() if names(own, joint) or not names(other, joint)}
+        tip = tip if own else None
     if path.endswith(".eqx"):
         if lock or tip:
             given = f"--lock {', '.join(lock)}" if lock else "--tip"

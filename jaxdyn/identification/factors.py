@@ -476,11 +476,9 @@ def left_out_covariance(
     if k < 2 or not seen.any():
         return independent
     ratio = lambda covariance: float(np.mean(np.diag(covariance)[seen] / np.diag(independent)[seen]))
-    off = np.stack([back @ _without(share, s) for share, s in zip(shares, scores, strict=True)])
-    off = off - off.mean(axis=0)
-    left_out = (1 - 1 / k) * off.T @ off
-    off = np.stack([back @ _without(share, s, 0.5) for share, s in zip(shares, scores, strict=True)])
-    reduced = off.T @ off
+    changes, halfway = np.stack([_without(*x) for x in zip(shares, scores, strict=True)], axis=1) @ back.T
+    off = changes - changes.mean(axis=0)
+    left_out, reduced = (1 - 1 / k) * off.T @ off, halfway.T @ halfway
     found = left_out + (reduced - left_out) / max(1.0, ratio(reduced)) ** 2
     return ((k - 1) * found + PRIOR_DEGREES * ratio(found) * independent) / (k - 1 + PRIOR_DEGREES)
 
@@ -499,12 +497,11 @@ def bounded_intervals(
     return np.stack(ends, axis=-1)
 
 
-def _without(
-    share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"], power: float = 1.0
-) -> Float[np.ndarray, " b"]:
-    """Solve (I - share)^power x = score, replacing singular values of I - share below `LEAST_LEFT` by this value."""
+def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, "2 b"]:
+    """(I - share)^-p score for p = 1 and 1/2, replacing singular values of I - share below `LEAST_LEFT` by this value."""
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
-    return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT) ** power)
+    left = np.maximum(s, LEAST_LEFT)
+    return (u.T @ score / np.stack([left, np.sqrt(left)])) @ vt
 
 
 def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -173,7 +174,6 @@ class Fitting:
             holdout: share of each fitted run to hold out at its end; None means that nothing is held out. The held-out
                 part is predicted by a first fit that excludes it. The final fit uses all data.
         """
-        checked_share(holdout)
         if holdout is None:
             parts, start = self.stretches(1.0)
             return [], None, self.solved(self.accumulated(parts[: self.fitted]), start)
@@ -458,13 +458,15 @@ class Fitting:
         )
 
 
-def checked_share(holdout: float | None) -> float | None:
-    """The share of the data to hold out, between 0 and 1; None for none."""
-    if holdout is not None and not 0 < holdout < 1:
+def held_out_share(validate: Any) -> float | None:
+    """The share of the data to hold out, if `validate` is one and not validation runs; otherwise None."""
+    if not isinstance(validate, int | float):
+        return None
+    if not 0 < validate < 1:
         raise IdentificationError(
-            f"the share to hold out is {holdout:g}; pass validation runs, or a share greater than 0 and less than 1"
+            f"the share to hold out is {validate:g}; pass validation runs, or a share greater than 0 and less than 1"
         )
-    return holdout
+    return float(validate)
 
 
 def begin(

@@ -16,7 +16,7 @@ from .base import BaseParameters, UndeterminedError, all_of, base_parameters
 from .columns import Columns, all_columns, with_friction_at_joints
 from .consistency import Consistency
 from .factors import BlockFactors, RowBlocks, check_one_by_one, contiguous
-from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
+from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, held_out_share
 from .friction_fit import FrictionFit, unfitted
 from .friction_model import FrictionModel
 from .knowledge import Knowledge, Known
@@ -194,7 +194,7 @@ def identify_mechanism(
             measured.
     """
     listed = lambda some: [some] if isinstance(some, MechanismLog) else list(some)
-    share = float(validate) if isinstance(validate, int | float) else None
+    share = held_out_share(validate)
     fitted, unseen = listed(logs), [] if share is not None else listed(validate)  # type: ignore[arg-type]
     if not fitted:
         raise IdentificationError("no log was given; pass at least one run to fit")

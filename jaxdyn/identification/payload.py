@@ -329,7 +329,7 @@ def loaded_runs(
     carried[10 * link : 10 * link + 10] = transform_matrix(pose)
     which = np.eye(len(runs)) if by_run else np.ones((len(runs), 1))  # coefficients of friction of each run
     each = [np.kron(one, np.eye(len(friction.names(chain.nv)))) for one in which]
-    smooth = runs[0].samples.torque_cutoff < runs[0].samples.rate / 2
+    smooth = begun.columns.friction.cutoff is not None  # type: ignore[union-attr]
     found = LoadedFitting(
         **vars(begun),
         maps=tuple(

@@ -14,7 +14,7 @@ from ..model.chain import Chain, coordinate_names
 from .consistency import Consistency
 from .defaults import STAND_IN_MASS, STAND_IN_RADIUS
 from .factors import check_identifiable, check_one_by_one
-from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, checked_share
+from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, held_out_share
 from .knowledge import Knowledge
 from .least_squares import Estimator
 from .mechanism_fit import identify_mechanism
@@ -141,7 +141,8 @@ def _runs(
             fitted log.
     """
     listed = lambda some: [some] if isinstance(some, Log) else list(some)
-    logs, unseen = listed(logs), [] if isinstance(validate, float | int) else listed(validate)
+    share = held_out_share(validate)
+    logs, unseen = listed(logs), [] if share is not None else listed(validate)
     if not logs:
         raise IdentificationError("no log was given; pass at least one run to fit")
     named = [check_run(log, chain) for log in named_apart([*logs, *unseen])]
@@ -160,8 +161,7 @@ def _runs(
             f"add a log that moves it, or lock it in the model at its position, {at}: {{lock}}",
             lock="{'JOINT': POSITION, ..}",
         )
-    share = float(validate) if isinstance(validate, float | int) else HOLDOUT
-    return logs, unseen, checked_share(None if unseen else share)
+    return logs, unseen, None if unseen else HOLDOUT if share is None else share
 
 
 def _same_data(a: Log, b: Log) -> bool:

@@ -14,7 +14,7 @@ from .base import BaseParameters, chosen_parameters, random_factors, rank_tolera
 from .columns import DRIVE_NAMES, DriveTerm
 from .consistency import Consistency
 from .factors import BlockFactors, check_identifiable
-from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
+from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, held_out_share
 from .friction_fit import FrictionFit
 from .friction_terms import FRICTION
 from .preprocessing import Filters
@@ -77,9 +77,9 @@ def identify_together(
     """
     terms = terms or Terms(choose=())
     own = tuple(term for term in FRICTION if term in terms.drives) if own is None else own
-    share = float(validate) if isinstance(validate, float | int) else None
+    share = held_out_share(validate)
     fitted, robots = _listed(chain, logs)
-    unseen, others = ([], []) if isinstance(validate, float | int) else _listed(chain, validate)
+    unseen, others = ([], []) if share is not None else _listed(chain, validate)  # type: ignore[arg-type]
     _check(terms, own, list(logs), robots, others)
     report = progress or (lambda stage, done, total: None)
     setup = setup_of(chain, terms, filters or Filters(), None)
