@@ -498,10 +498,13 @@ def bounded_intervals(
 
 
 def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, "2 b"]:
-    """(I - share)^-p score for p = 1 and 1/2, replacing singular values of I - share below `LEAST_LEFT` by this value."""
+    """(I - share)^-p score for p = 1 and 1/2; for p = 1, singular values of I - share are at least `LEAST_LEFT`.
+
+    For p = 1/2, such a limit would make the variances too small, since a score vanishes with I - share.
+    """
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
-    left = np.maximum(s, LEAST_LEFT)
-    return (u.T @ score / np.stack([left, np.sqrt(left)])) @ vt
+    left = np.stack([np.maximum(s, LEAST_LEFT), np.sqrt(np.maximum(s, SINGULAR))])
+    return (u.T @ score / left) @ vt
 
 
 def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:

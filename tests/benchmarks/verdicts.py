@@ -4,7 +4,8 @@ Each situation makes a log to fit and, in most cases, a log for validation, and 
 compensation, feed-forward, simulation) which answers an engineer who knows the plant would accept. A use rated "good" that
 is not accepted as such is a wrong yes; a use rated "poor" that is not accepted as such is a wrong no. There are three arms:
 a desk arm of three joints, an industrial arm of six joints, and the Panda. All fits use the default options of `identify`.
-With `--coverage`, the program prints the share of 95 % intervals that hold the true value, for sound logs of these arms.
+With `--coverage`, the program prints the share of 95 % intervals that hold the true value, for sound logs of these arms; with
+`--mujoco`, MuJoCo simulates these logs, with motors that track the motion and its own model of dry friction.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 
 import jaxdyn
@@ -579,13 +581,42 @@ def judged(case: Situation, seed: int) -> Judged:
     return Judged(answers, wrong.count("yes"), wrong.count("no"), wrong.count("care"), named, said)
 
 
-def coverage(name: str, logs: int) -> np.ndarray:
+def tracked(robot: Arm, seed: int, seconds: float, period: float, harmonics: int) -> jaxdyn.Log:
+    """A log of the arm in MuJoCo, whose motors track a motion as springs and dampers; the noise is that of `record`.
+
+    Dry friction is MuJoCo's constraint, which sticks at rest; the steps of 0.5 ms are integrated by fourth-order Runge-Kutta.
+    """
+    truth, rng, every = robot.truth, np.random.default_rng(1000 + seed), round(1 / (RATE * 5e-4))
+    model = mujoco.MjModel.from_xml_string(jaxdyn.io.to_mjcf(truth))
+    model.opt.timestep, model.opt.integrator = 1 / (RATE * every), mujoco.mjtIntegrator.mjINT_RK4
+    data = mujoco.MjData(model)
+    motion = idn.random_excitation(truth, period, harmonics, seed=seed)
+    t = np.arange(round(seconds * RATE) * every) * model.opt.timestep
+    q, qd, _ = (np.asarray(x) for x in motion.sampled(t))
+    inertia = np.diag(jaxdyn.mass_matrix(truth, jnp.asarray(q[0], truth.dtype))) + np.asarray(truth.armature)
+    offset, rows, tau = np.asarray(truth.friction.offset), [], np.zeros(truth.n)
+    data.qpos[:], data.qvel[:] = q[0], qd[0]
+    mujoco.mj_forward(model, data)
+    tau = data.qfrc_bias + offset
+    for k in range(len(t)):
+        before, tau = tau, inertia * (900 * (q[k] - data.qpos) + 60 * (qd[k] - data.qvel)) + offset
+        if k % every == 0:  # the torque is held during a step, so that the mean of two steps is that between them
+            rows.append([*data.qpos, *(0.5 * (before + tau))])
+        data.qfrc_applied[:] = tau - offset
+        mujoco.mj_step(model, data)
+    found, torque = np.split(np.array(rows), 2, axis=1)
+    found = found + SOUND.encoder * rng.normal(size=found.shape)
+    torque = torque + robot.noise * rng.normal(size=torque.shape)
+    return jaxdyn.Log(t=t[::every], q=found, qd=None, tau=torque, source=f"run {seed} in MuJoCo")
+
+
+def coverage(name: str, logs: int, in_mujoco: bool) -> np.ndarray:
     """For each of some sound logs of an arm, the share of base parameters of links inside their 95 % intervals."""
-    robot, shares = arm(name), []
+    robot, shares, make = arm(name), [], tracked if in_mujoco else record
     for seed in range(logs):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = idn.identify(robot.model, record(robot, 100 + seed, 20.0, period=20.0, harmonics=6))
+            result = idn.identify(robot.model, make(robot, 100 + seed, 20.0, period=20.0, harmonics=6))
         true = result.base.matrix @ np.asarray(prior_parameters(robot.truth, result.columns))
         links = np.array([not x.startswith(("fc", "fv", "off", "k")) for x in result.base.names])
         low, high = result.estimate.confidence_intervals().T
@@ -601,11 +632,12 @@ def main() -> int:
     parser.add_argument(
         "--coverage", type=int, metavar="LOGS", help="instead: the coverage of intervals on this many logs of each arm"
     )
+    parser.add_argument("--mujoco", action="store_true", help="with --coverage: logs that MuJoCo simulates")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     if options.coverage:
         for name in ("desk", "heavy", "panda"):
-            shares = 100 * coverage(name, options.coverage)
+            shares = 100 * coverage(name, options.coverage, options.mujoco)
             print(f"{name}: {shares.mean():.1f} % inside 95 % intervals, worst log {shares.min():.0f} %", flush=True)
         return 0
     names = [n for n in SITUATIONS if not options.names or any(part in n for part in options.names)]
