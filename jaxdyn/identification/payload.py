@@ -23,7 +23,7 @@ from scipy.linalg import block_diag
 from .._summary import Summary, lines
 from ..errors import IdentificationError, ModelError
 from ..io.logs import Log
-from ..model.chain import Chain, coordinate_names, frame_index
+from ..model.chain import Chain, coordinate_names, frame_index, torque_units
 from ..spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from .base import all_of, base_parameters, stacked, without_friction
 from .columns import INERTIAL_NAMES, Columns
@@ -500,11 +500,11 @@ def calibrate_gains(
                 break
             determined[worst] = False
         torque = runs.payload_torque(found)
-    scale = np.exp(found.gains)
+    scale, units = np.exp(found.gains), torque_units(chain)
     for j in np.flatnonzero(~determined):
         notes.append(
             f"{coordinate_names(chain)[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
-            f"payload's torque on this joint is {torque[j]:.3g} N m RMS); its nominal ratio to the other gains is kept"
+            f"payload's torque on this joint is {torque[j]:.3g} {units[j]} RMS); its nominal ratio to the other gains is kept"
         )
     return DriveGains(
         factors=scale,
