@@ -311,13 +311,13 @@ def loaded_runs(
     groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
     if missing := "with" if not groups[1] else "" if groups[0] or known else "without":
         raise IdentificationError(f"there are no runs {missing} the payload; pass at least one")
+    given = [check_run(run, chain) for group in groups for run in group]
     for run, other in itertools.product(groups[1], groups[0]):
         if np.array_equal(run.q, other.q) and np.array_equal(run.tau, other.tau):
             raise IdentificationError(
                 f"{run.source} and {other.source} contain the same data, but one is passed as a run with the payload and the "
                 "other as a run without it; pass each run once"
             )
-    given = [check_run(run, chain) for group in groups for run in group]
     runs = prepared(given, filters, True)
     of_logs = [run.decimated for run, log in zip(runs, given, strict=True) if isinstance(log, Log)]
     notes = [f"{s.source}: {note}" for s in of_logs for note in dict.fromkeys(s.notes)]
