@@ -30,6 +30,7 @@ from jaxdyn.identification import (
     Columns,
     ExtraColumns,
     Filters,
+    MechanismLog,
     Terms,
     coupled_drive,
     random_excitation,
@@ -299,6 +300,22 @@ def test_a_joint_at_rest_is_named(prior, log, still):
     with pytest.raises(IdentificationError, match=rf"joint{still + 1} does not move .* add a log"):
         identify(prior, at_rest)
     assert identify(prior, [at_rest, log], terms=PLAIN).base.size == 28  # one run that moves it is enough
+
+
+def test_a_joint_without_measured_torque_is_named(prior, log):
+    """A constant stands for a torque that was not recorded, and so does NaN; a `MechanismLog` may lack torques."""
+    without = lambda x: dataclasses.replace(log, tau=np.where(np.arange(3) == 1, x, log.tau))
+    with pytest.raises(
+        IdentificationError, match="the torque of joint2 is constant although the joint moves: was it recorded"
+    ):
+        identify(prior, without(5.0))
+    with pytest.raises(
+        IdentificationError, match="the torque of joint2 is NaN in all samples; only `identify` accepts"
+    ):
+        identify(prior, without(np.nan))
+    assert identify(prior, [without(5.0), log], terms=PLAIN).base.size == 28
+    found = identify(prior, MechanismLog(log.t, log.q, without(np.nan).tau))
+    assert np.isnan(found.fitted[0].fit.rms).tolist() == [False, True, False]
 
 
 def test_random_excitation_keeps_the_limits_and_starts_at_rest():

@@ -510,6 +510,21 @@ def test_many_turns_within_the_limits_are_fine():
     assert check_log(made(25.0, 25.0), position_limits=limits).notes == ()
 
 
+def test_logs_of_lists_and_of_jax_are_arrays(annotations_unchecked):
+    plain = made(qd=None)
+    for kind in (np.ndarray.tolist, jnp.asarray):
+        log = Log(*(None if x is None else kind(x) for x in (plain.t, plain.q, None, plain.tau)))
+        assert all(isinstance(x, np.ndarray) for x in (log.t, log.q, log.tau)) and log.n == JOINTS
+        np.testing.assert_allclose(check_log(log).q, plain.q)
+
+
+@pytest.mark.parametrize("samples", [0, 1])
+def test_a_log_without_motion_in_time_is_refused(samples):
+    log = Log(np.zeros(samples), np.zeros((samples, 2)), None, np.zeros((samples, 2)))
+    with pytest.raises(LogError, match=f"memory: the log has {samples} samples"):
+        check_log(log)
+
+
 def test_a_joint_that_does_not_move_is_refused():
     q = motion(400)["q"] * [1.0, 1e-4]
     log = made(q=q, qd=None)

@@ -125,6 +125,23 @@ def test_a_payload_is_the_difference_of_two_runs(arm):
     assert np.abs(nothing.parameters).max() < 1e-8
 
 
+def test_exchanged_and_repeated_runs_are_noticed(arm):
+    unloaded, loaded = run(arm, seed=1, noise=0.02), run(arm, body(), seed=2, noise=0.02)
+    exchanged = identify_payload(arm, unloaded, unloaded=loaded)
+    assert exchanged.mass == pytest.approx(-2, rel=0.01)
+    assert any("mass is negative: were runs with and without it exchanged?" in note for note in exchanged.notes)
+    heavy = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(jnp.asarray(body())))
+    assert any("does the arm's model contain a payload?" in note for note in identify_payload(heavy, unloaded).notes)
+    assert not any("negative" in note for note in identify_payload(arm, loaded, unloaded=unloaded).notes)
+    other = run(arm, body(), seed=3)
+    with pytest.raises(
+        IdentificationError, match="memory and memory contain the same data, but one is passed as a run with"
+    ):
+        identify_payload(arm, [other, loaded], unloaded=loaded)
+    with pytest.raises(IdentificationError, match="pass each run once"):
+        calibrate_gains(arm, loaded, [other, loaded], 2.0)
+
+
 def test_a_payload_of_an_arm_with_coupled_joints(arm, tmp_path, capsys):
     """Three joints on two coordinates, with a payload that has a gain of its own on each."""
     still = jaxdyn.model.with_leaves(

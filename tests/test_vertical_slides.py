@@ -1,6 +1,7 @@
 """Vertical prismatic joints (SCARA robots, lifts), whose gravity, torque offset and moving mass act alike."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import inverse_dynamics
+from jaxdyn.cli import main
 from jaxdyn.dynamics import friction_force
 from jaxdyn.identification import (
     Columns,
@@ -68,6 +70,7 @@ def test_identify_a_scara_robot():
     tau = np.asarray(tau + jax.vmap(lambda v: friction_force(chain, v))(jnp.asarray(qd)))
     log = Log(t, q + 1e-6 * rng.normal(size=q.shape), None, tau + 0.02 * rng.normal(size=q.shape))
     result = identify(chain, log, terms=Terms(choose=("friction",)))
+    assert "] N m or N\n" in str(result)
     assert "m2 + Ia2" in result.base.names
     k = result.base.names.index("m2 + Ia2")
     assert result.estimate.values[k] == pytest.approx(1.5, abs=0.01)
@@ -81,6 +84,22 @@ def test_identify_a_scara_robot():
     run = result.validation[0].run
     assert run is not None
     np.testing.assert_allclose(friction.predict(run), result.model.predict(run), rtol=1e-6, atol=1e-6)
+
+
+def test_forces_of_slides_have_their_unit_in_payloads_and_gains(tmp_path, capsys):
+    chain, names, logs = slides(), ("t", "q1", "q2", "tau1", "tau2"), []
+    jaxdyn.io.save_model(chain, tmp_path / "arm.eqx")
+    for k, arm in enumerate((chain, jaxdyn.attach(chain, None, 2.0, com=jnp.array([0.1, 0.0, 0.0])))):
+        log = synthetic_log(arm, random_excitation(arm, 8.0, 5, seed=k), 8.0, 200.0, 1e-6, 0.02, seed=k)
+        logs.append(str(tmp_path / f"{k}.csv"))
+        np.savetxt(logs[k], np.c_[log.t, log.q, log.tau], delimiter=",", header=",".join(names), comments="")
+    line = ["payload", "--model", str(tmp_path / "arm.eqx"), "--unloaded", logs[0], "--loaded", logs[1]]
+    assert main(line) == 0
+    assert re.search(r"held-out torque errors of the joints, RMS: j1 \S+ N m, j2 \S+ N\n", capsys.readouterr().out)
+    assert main([*line, "--mass", "2"]) == 0
+    assert re.search(
+        r"j1 .* payload torque \S+ N m RMS .*\n  j2 .* payload torque \S+ N RMS\n", capsys.readouterr().out
+    )
 
 
 @pytest.mark.ci

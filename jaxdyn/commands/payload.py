@@ -129,7 +129,6 @@ def _fitted(
 ) -> tuple[str, list[str]]:
     """The gains for a known mass, or the payload, as JSON text and as lines for the terminal."""
     from ..identification.payload import calibrate_gains, identify_payload
-    from ..model.chain import coordinate_names
     from ..report.payloads import gains_json, gains_lines, payload_json, payload_lines, write_payload_report
 
     filters = filters_of(options, options.delay)
@@ -137,10 +136,10 @@ def _fitted(
     if options.mass is not None:
         setting |= {"com": options.com, "gains": options.gains}
         gains = calibrate_gains(arm, unloaded, loaded, options.mass, **setting)
-        return gains_json(gains), gains_lines(gains, coordinate_names(arm.chain))
+        return gains_json(gains), gains_lines(gains, arm.chain)
     payload = identify_payload(arm, loaded, unloaded=unloaded, gains=known, **setting)
     if options.report:
         used = {name: getattr(options, name) for name in (*options.keys, "frame", "own_friction", "calibrated")}
         files = [("model", options.model), *(("log", path) for path in (*options.unloaded, *options.loaded))]
         write_payload_report(payload, arm.chain, options.report, provenance=provenance_of(options, files, used))
-    return payload_json(payload), payload_lines(payload)
+    return payload_json(payload), payload_lines(payload, arm.chain)

@@ -12,6 +12,7 @@ maximum-likelihood estimate. A gain is a further column, the derivative of the p
 Motion alone determines only the ratios of the gains; a known mass determines their scale."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import jax
@@ -23,7 +24,7 @@ from scipy.linalg import block_diag
 from .._summary import Summary, lines
 from ..errors import IdentificationError, ModelError
 from ..io.logs import Log
-from ..model.chain import Chain, coordinate_names, frame_index
+from ..model.chain import Chain, coordinate_names, frame_index, torque_units
 from ..spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from .base import all_of, base_parameters, stacked, without_friction
 from .columns import INERTIAL_NAMES, Columns
@@ -49,6 +50,7 @@ GAIN_SPREAD = 0.7  # prior standard deviation of a log gain, which corresponds t
 TOLERANCE = 1e-10  # relative singular value below which parameters are not determined separately
 PRIOR_WEIGHT = 1e-3  # weight of the stand-in body, which decides only what the runs do not determine
 LARGEST_DEVIATION = 0.1  # gains with a larger relative standard deviation count as undetermined
+SURELY = 5.0  # a mass this many standard deviations below zero is an error of the inputs
 
 
 def carrier(chain: Chain, frame: str | None) -> tuple[int, Float[np.ndarray, "4 4"]]:
@@ -296,7 +298,8 @@ def loaded_runs(
         gains: factors by which the logged torques are multiplied.
 
     Raises:
-        IdentificationError: a run has the wrong number of joints, or runs are missing.
+        IdentificationError: a run has the wrong number of joints, runs are missing, or a run is passed both with and without
+            the payload.
         LogError: a log looks as if it were in degrees (`check_log`).
     """
     model = arm if isinstance(arm, TorqueModel) else TorqueModel(arm)
@@ -309,6 +312,12 @@ def loaded_runs(
     if missing := "with" if not groups[1] else "" if groups[0] or known else "without":
         raise IdentificationError(f"there are no runs {missing} the payload; pass at least one")
     given = [check_run(run, chain) for group in groups for run in group]
+    for run, other in itertools.product(groups[1], groups[0]):
+        if np.array_equal(run.q, other.q) and np.array_equal(run.tau, other.tau):
+            raise IdentificationError(
+                f"{run.source} and {other.source} contain the same data, but one is passed as a run with the payload and the "
+                "other as a run without it; pass each run once"
+            )
     runs = prepared(given, filters, True)
     of_logs = [run.decimated for run, log in zip(runs, given, strict=True) if isinstance(log, Log)]
     notes = [f"{s.source}: {note}" for s in of_logs for note in dict.fromkeys(s.notes)]
@@ -463,9 +472,9 @@ def calibrate_gains(
         filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
-        IdentificationError: the logs do not match the chain, loaded or unloaded runs are missing, the mass is not positive,
-            the number of gains differs from the number of joints, or the payload's torque is too small to determine any
-            gain.
+        IdentificationError: the logs do not match the chain, loaded or unloaded runs are missing, a run is passed both as
+            loaded and unloaded, the mass is not positive, the number of gains differs from the number of joints,
+            or the payload's torque is too small to determine any gain.
         LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.
@@ -500,11 +509,11 @@ def calibrate_gains(
                 break
             determined[worst] = False
         torque = runs.payload_torque(found)
-    scale = np.exp(found.gains)
+    scale, units = np.exp(found.gains), torque_units(chain)
     for j in np.flatnonzero(~determined):
         notes.append(
             f"{coordinate_names(chain)[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
-            f"payload's torque on this joint is {torque[j]:.3g} N m RMS); its nominal ratio to the other gains is kept"
+            f"payload's torque on this joint is {torque[j]:.3g} {units[j]} RMS); its nominal ratio to the other gains is kept"
         )
     return DriveGains(
         factors=scale,
@@ -696,8 +705,8 @@ def identify_payload(
         filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
-        IdentificationError: the logs do not match the arm or have too few samples; there are no loaded runs; or there are
-            no unloaded runs, and the arm has no inertias.
+        IdentificationError: the logs do not match the arm or have too few samples; there are no loaded runs; a run is passed
+            both as loaded and unloaded; or there are no unloaded runs, and the arm has no inertias.
         LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.
@@ -726,6 +735,9 @@ def identify_payload(
         held_out, torque = runs.held_out(found), runs.payload_torque(found)
     if known:
         notes.append(_assumed_gains(gains))
+    if determined[0] and found.payload[0] < -SURELY * np.sqrt(covariance[0, 0]):
+        cause = "does the arm's model contain a payload?" if known else "were runs with and without it exchanged?"
+        notes.append(f"the payload's mass is negative: {cause}")
     parameters = np.where(determined, found.payload, np.nan)
     covariance = np.where(np.outer(determined, determined), covariance, np.nan)
     if not determined.all():

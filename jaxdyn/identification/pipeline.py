@@ -138,7 +138,7 @@ def _runs(
 
     Raises:
         IdentificationError: no log was given, a log has the wrong number of joints, or a joint does not move in any
-            fitted log.
+            fitted log, or moves under a torque that is constant in all of them.
     """
     listed = lambda some: [some] if isinstance(some, Log) else list(some)
     share = held_out_share(validate)
@@ -148,6 +148,14 @@ def _runs(
     named = [check_run(log, chain) for log in named_apart([*logs, *unseen])]
     logs, unseen = named[: len(logs)], named[len(logs) :]
     span = np.max([np.ptp(log.q, axis=0) for log in logs], axis=0)
+    silent = np.all([np.ptp(log.tau, axis=0) == 0 for log in logs], axis=0) & (span >= STILL)
+    if silent.any():
+        names = ", ".join(name for name, flag in zip(coordinate_names(chain), silent, strict=True) if flag)
+        raise IdentificationError(
+            f"{', '.join(log.source for log in logs)}: the torque of {names} is constant although the joint moves: was it "
+            "recorded?",
+            "In Python, a MechanismLog may lack torques: NaN marks those that were not measured",
+        )
     if knowledge is not None and knowledge.joints is not None and chain.coupling is None:  # known drives need not move
         span = np.where(np.isin(chain.joint_names, knowledge.joints), span, np.inf)
     still = np.flatnonzero(span < STILL)

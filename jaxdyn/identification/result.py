@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from .._summary import Summary, data_frame, lines
 from ..errors import IdentificationError
-from ..model.chain import Chain, coordinate_names, with_bodies
+from ..model.chain import Chain, coordinate_names, torque_units, with_bodies
 from .base import BaseParameters, TotalMass, prior_parameters, total_mass_of
 from .columns import INERTIAL_NAMES, Columns
 from .consistent import ConsistentEstimate
@@ -139,9 +139,10 @@ class Identification(Summary):
     play: Float[np.ndarray, " n"] | None = None
 
     def __repr__(self) -> str:
+        units = " or ".join(dict.fromkeys(torque_units(self.chain)))
         rows = (
             f"{run.title}: torque error {run.fit.total_relative:.3g} % of the torque, rms by joint "
-            f"{np.array2string(run.fit.rms, precision=3)} N m"
+            f"{np.array2string(run.fit.rms, precision=3)} {units}"
             for run in (*self.fitted, *self.validation)
         )
         consistent = f"{len(self.inconsistent_links)} links are not" if self.inconsistent_links else "all links are"

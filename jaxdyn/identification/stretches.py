@@ -155,6 +155,12 @@ def check_run(run: Run, chain: Chain, robot: str = "") -> Run:
         )
     if not isinstance(run, Log):
         return run
+    lost = [name for name, tau in zip(coordinate_names(chain), run.tau.T, strict=True) if np.isnan(tau).all()]
+    if 0 < len(lost) < run.n:
+        raise IdentificationError(
+            f"{run.source}: the torque of {', '.join(lost)} is NaN in all samples; only `identify` accepts such a run, "
+            "as a MechanismLog, in which NaN marks torques that were not measured"
+        )
     if (bad := ~np.isfinite(np.concatenate([run.q, run.tau], axis=1)).all(axis=1)).any():
         raise IdentificationError(
             f"{run.source}: sample {int(np.argmax(bad))} (counted from 0) contains NaN or infinity; remove such samples"

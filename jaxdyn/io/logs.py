@@ -227,6 +227,8 @@ MINIMUM_ROWS = 20
 class Log:
     """A logged run of a robot with n joints and N samples, in SI units and radians.
 
+    What is not a NumPy array, such as a list or a column of pandas, is converted to one.
+
     Attributes:
         t: time stamps, strictly increasing; steps may vary [s].
         q, qd, tau: joint positions [rad or m], logged velocities, if any [rad/s or m/s], and torques [N m or N].
@@ -254,11 +256,15 @@ class Log:
     command: Float[np.ndarray, "N n"] | None = None
 
     def __post_init__(self) -> None:
-        shape = (*np.shape(self.t), *np.shape(self.q)[1:])
+        for name in ("t", "q", "qd", "tau", "temperature", "command"):
+            x = getattr(self, name)
+            if x is not None and not isinstance(x, np.ndarray):  # lists, and arrays of JAX and pandas
+                object.__setattr__(self, name, np.asarray(x, np.float64))
+        shape = (*self.t.shape, *self.q.shape[1:])
         for name in ("q", "qd", "tau", "temperature", "command"):
             x = getattr(self, name)
-            if x is not None and (np.shape(x) != shape or len(shape) != 2):
-                fault = f"{self.source}: {name} has shape {np.shape(x)}, but t has shape {np.shape(self.t)}"
+            if x is not None and (x.shape != shape or len(shape) != 2):
+                fault = f"{self.source}: {name} has shape {x.shape}, but t has shape {self.t.shape}"
                 raise LogError(fault, "pass one row per time stamp, and one column per joint, in all arrays")
 
     @property
@@ -512,8 +518,8 @@ def check_log(
         allow_still: accept joints that do not move, with a note. Parameters that affect only such a joint cannot be identified.
 
     Raises:
-        LogError: the time does not increase, values look like degrees, the positions of a joint span less than 1e-3 rad (m), or
-            the number of limits or names differs from the number of joints.
+        LogError: there are fewer than two samples, the time does not increase, values look like degrees, the positions of a
+            joint span less than 1e-3 rad (m), or the number of limits or names differs from the number of joints.
     """
     n = log.n
     if chain is not None:
@@ -527,6 +533,8 @@ def check_log(
     for what, given in (("position limits", limits), ("velocity limits", fastest), ("joint names", names)):
         if len(given) != n:
             raise LogError(f"{log.source}: {len(given)} {what} for a log with {n} joints; is it from another robot?")
+    if len(log) < 2:
+        raise LogError(f"{log.source}: the log has {len(log)} samples", "record a motion of some seconds")
     if not np.all(np.diff(log.t) > 0):
         raise LogError(f"{log.source}: the time does not increase from sample to sample", "sort the samples by time")
     notes = list(log.notes)

@@ -513,6 +513,16 @@ def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
     return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
 
 
+def torque_units(chain: Chain) -> tuple[str, ...]:
+    """Unit of the torque of each joint (coordinate): N m, or N for prismatic joints."""
+    return tuple("N m" if turns else "N" for turns in turning_joints(chain)[leading_joints(chain)])
+
+
+def position_units(chain: Chain) -> tuple[str, ...]:
+    """Unit of the position of each joint (coordinate): rad, or m for prismatic joints."""
+    return tuple("rad" if turns else "m" for turns in turning_joints(chain)[leading_joints(chain)])
+
+
 def coordinate_names(chain: Chain) -> tuple[str, ...]:
     """Names of the `nv` generalised coordinates: joint names, or the coordinate names of a coupling."""
     return chain.topology.coordinate_names or chain.joint_names[: chain.nv]

@@ -11,12 +11,11 @@ from ..errors import OutputError
 from ..identification.prediction import Fit
 from ..identification.validation import ModelComparison
 from ..io.files import write_whole
-from ..model.chain import coordinate_names
+from ..model.chain import coordinate_names, torque_units
 from .markup import faint, rounded, section
 from .page import simple_page
 from .pictures import plot, time_view
 from .provenance import Provenance
-from .quality import torque_units
 from .sections import ErrorRow, errors_table, positions_table
 
 BETTER = 1.05  # errors of a joint within 5 % count as equal

@@ -21,7 +21,8 @@ from ..identification.result import Evaluation, Identification, ParameterRow, pa
 from ..identification.torque_model import TorqueModel, load_torque_model
 from ..io.files import write_whole
 from ..io.loading import load
-from .quality import pooled, torque_units
+from ..model.chain import torque_units
+from .quality import pooled
 
 ERROR_COLUMNS = ("run", "fitted", "joint", "unit", "samples", "torque_rms", "rms", "rre_percent", "rre_moving_percent")
 RAW = ("raw_rms", "raw_rre_percent", "raw_rre_moving_percent")

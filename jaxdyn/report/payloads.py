@@ -5,7 +5,6 @@ import datetime
 import json
 import math
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..identification.columns import INERTIAL_NAMES
 from ..identification.factors import bounded_intervals
 from ..identification.payload import DriveGains, Payload
 from ..io.files import write_whole
-from ..model.chain import Chain, coordinate_names
+from ..model.chain import Chain, coordinate_names, torque_units
 from .markup import (
     Column,
     columns_table,
@@ -32,7 +31,6 @@ from .markup import (
 )
 from .page import simple_page
 from .provenance import Provenance
-from .quality import torque_units
 
 _DERIVED = ("mass", "com", "com_deviations", "inertia", "inertia_deviations", "standard_deviations")
 _IN_FILE = {"inertia": "inertia_about_com", "body": "nearest_consistent", "calibrated": "gains_calibrated"}
@@ -90,28 +88,29 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
         ) from None
 
 
-def payload_lines(payload: Payload) -> list[str]:
+def payload_lines(payload: Payload, chain: Chain) -> list[str]:
     """A payload as a few lines for the terminal: its summary, the inertia about the centre of mass, and held-out errors."""
     entries = (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2))
     inertia, deviation = payload.inertia, payload.inertia_deviations
     each = ", ".join(f"{name} {inertia[a, b]:.3g} +- {deviation[a, b]:.2g}" for name, a, b in entries)
     lines = [*str(payload).splitlines()[:2], f"  inertia about the centre of mass: {each} kg m^2"]
     if payload.held_out is not None:
-        lines.append(
-            f"  held-out torque errors of the joints: {', '.join(map(rounded, payload.held_out.tolist()))} N m RMS"
-        )
+        of_joints = zip(coordinate_names(chain), payload.held_out.tolist(), torque_units(chain), strict=True)
+        each = ", ".join(f"{name} {rounded(error)} {unit}" for name, error, unit in of_joints)
+        lines.append(f"  held-out torque errors of the joints, RMS: {each}")
     return [*lines, *(f"note: {note}" for note in payload.notes)]
 
 
-def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
+def gains_lines(gains: DriveGains, chain: Chain) -> list[str]:
     """Calibrated gains as lines for the terminal, one per joint."""
     lines = [f"gains from the known payload; common factor {gains.common:.4f} +- {gains.common_deviation:.4f}"]
+    joints, units = coordinate_names(chain), torque_units(chain)
     width = max(map(len, joints))
     for j, name in enumerate(joints):
         caveat = "" if gains.determined[j] else "  (not determined; ratio to the other gains unchanged)"
         lines.append(
             f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
-            f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{caveat}"
+            f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} {units[j]} RMS{caveat}"
         )
     return [*lines, *(f"note: {note}" for note in gains.notes)]
 

@@ -75,16 +75,6 @@ def pooled_raw(evaluations: Sequence[Evaluation]) -> Fit | None:
     return fit_quality(logged, predicted, np.concatenate([e.samples.qd for e in evaluations]))
 
 
-def torque_units(chain: Chain) -> tuple[str, ...]:
-    """Unit of the torque of each joint (coordinate): N m, or N for prismatic joints."""
-    return tuple("N m" if turns else "N" for turns in turning_joints(chain)[leading_joints(chain)])
-
-
-def position_units(chain: Chain) -> tuple[str, ...]:
-    """Unit of the position of each joint (coordinate): rad, or m for prismatic joints."""
-    return tuple("rad" if turns else "m" for turns in turning_joints(chain)[leading_joints(chain)])
-
-
 def deviations_from(result: Identification, truth: Chain) -> np.ndarray:
     """Estimated minus true base parameters in units of the standard deviations, without those of a friction model."""
     rest = ~result.base.matrix[:, len(result.columns.of_state.names(truth.n)) :].any(axis=1)

@@ -19,7 +19,7 @@ from ..identification.prediction import MOVING, Fit
 from ..identification.result import Evaluation, Identification, model_intervals, parameter_rows
 from ..identification.torque_model import TorqueModel
 from ..identification.validation import Resimulation
-from ..model.chain import Chain, coordinate_names, leading_joints, turning_joints
+from ..model.chain import Chain, coordinate_names, leading_joints, position_units, torque_units, turning_joints
 from .files import compared_runs
 from .markup import (
     DASH,
@@ -46,11 +46,9 @@ from .quality import (
     measured_rows,
     pooled,
     pooled_raw,
-    position_units,
     resimulated,
     together,
     torque_shares,
-    torque_units,
     with_drive,
 )
 from .verdicts import ANSWERS, LIMITS, Verdict, level_of

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..identification.from_commands import PARAMETERS, UNITS, CommandIdentification
 from ..io.logs import Log
+from ..model.chain import position_units
 from .files import write_table
 from .markup import (
     Cell,
@@ -28,7 +29,6 @@ from .markup import (
 from .page import simple_page
 from .pictures import plot, time_view
 from .provenance import Provenance
-from .quality import position_units
 from .results import FILES, whole_results, write_mjcf_of, write_urdf_of
 
 POINTS = 60_000  # maximum total number of points of all curves

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import IdentificationError
 from ..identification.diagnostics import Finding, diagnose_identification
 from ..identification.result import Identification
+from ..model.chain import position_units, torque_units
 from .files import FilePrediction
 from .markup import rounded
 from .quality import (
@@ -20,9 +21,7 @@ from .quality import (
     against_prior,
     all_figures,
     pooled,
-    position_units,
     resimulated,
-    torque_units,
 )
 
 Level = Literal["good", "fair", "poor", "note"]
