@@ -101,7 +101,7 @@ def test_results_are_written_and_summed_up(files, tmp_path, capsys):
 
 @pytest.mark.nightly  # the main job, which every whole run does on its own
 def test_without_arguments_an_example_is_identified(tmp_path, capsys):
-    """Of a single log, whose errors are correlated, 41 of 48 hold; the shares over many logs are in test_intervals.py."""
+    """Of a single log, whose errors are correlated, 41 of 48 hold; `benchmarks.verdicts --coverage` has the shares of many."""
     assert main(["identify", "--out", str(tmp_path / "out")]) == 0
     shown, _ = capsys.readouterr()
     assert sorted(os.listdir(tmp_path / "out")) == sorted(FILES)

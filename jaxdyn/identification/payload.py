@@ -39,7 +39,7 @@ from .least_squares import Estimate, solve
 from .prediction import predict
 from .preprocessing import Filters, Samples, repeated_motion
 from .selection import Setup
-from .stretches import Stretch, check_run, prepared
+from .stretches import Stretch, check_run, prepared, same_data
 from .terms import Terms
 from .torque_model import TorqueModel
 
@@ -313,7 +313,7 @@ def loaded_runs(
         raise IdentificationError(f"there are no runs {missing} the payload; pass at least one")
     given = [check_run(run, chain) for group in groups for run in group]
     for run, other in itertools.product(groups[1], groups[0]):
-        if np.array_equal(run.q, other.q) and np.array_equal(run.tau, other.tau):
+        if same_data(run, other):
             raise IdentificationError(
                 f"{run.source} and {other.source} contain the same data, but one is passed as a run with the payload and the "
                 "other as a run without it; pass each run once"

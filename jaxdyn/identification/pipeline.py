@@ -22,7 +22,7 @@ from .mechanisms import MechanismLog
 from .preprocessing import Filters
 from .result import Identification
 from .selection import TermChoice, choose_terms, known_friction, setup_of
-from .stretches import check_run, motion_of, prepared, with_commands
+from .stretches import check_run, motion_of, prepared, same_data, with_commands
 from .terms import Terms
 from .validation import play
 
@@ -172,11 +172,6 @@ def _runs(
     return logs, unseen, None if unseen else HOLDOUT if share is None else share
 
 
-def _same_data(a: Log, b: Log) -> bool:
-    """True if two logs contain the same positions and torques, whatever their names and start times."""
-    return np.array_equal(a.q, b.q) and np.array_equal(a.tau, b.tau, equal_nan=True)
-
-
 def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs: Sequence[Log]) -> Iterator[str]:
     """Notes for the user, most important first."""
     if solution.consistent is not None and not solution.consistent.converged:
@@ -201,7 +196,7 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
             f"{STAND_IN_RADIUS:g} m radius is the prior for parameters that the motion does not determine"
         )
     for k, log in enumerate(logs):
-        if same := [other.source for other in logs[:k] if _same_data(log, other)]:
+        if same := [other.source for other in logs[:k] if same_data(log, other)]:
             yield f"{log.source} and {same[0]} contain the same data: passing a run twice adds no information"
     if choice is not None:
         yield f"terms: {choice.sentence}"

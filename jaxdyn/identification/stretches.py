@@ -168,6 +168,11 @@ def check_run(run: Run, chain: Chain, robot: str = "") -> Run:
     return check_log(run, chain, allow_still=True)
 
 
+def same_data(a: Log | Samples, b: Log | Samples) -> bool:
+    """True if two runs contain the same positions and torques, whatever their names and start times."""
+    return np.array_equal(a.q, b.q) and np.array_equal(a.tau, b.tau, equal_nan=True)
+
+
 def prepared(
     runs: Iterable[Log | Samples], filters: Filters, full_rate: bool, report: Callable[[int], None] = lambda done: None
 ) -> list[FullRun]:

@@ -594,7 +594,7 @@ def tracked(robot: Arm, seed: int, seconds: float, period: float, harmonics: int
     t = np.arange(round(seconds * RATE) * every) * model.opt.timestep
     q, qd, _ = (np.asarray(x) for x in motion.sampled(t))
     inertia = np.diag(jaxdyn.mass_matrix(truth, jnp.asarray(q[0], truth.dtype))) + np.asarray(truth.armature)
-    offset, rows, tau = np.asarray(truth.friction.offset), [], np.zeros(truth.n)
+    offset, rows = np.asarray(truth.friction.offset), []
     data.qpos[:], data.qvel[:] = q[0], qd[0]
     mujoco.mj_forward(model, data)
     tau = data.qfrc_bias + offset
