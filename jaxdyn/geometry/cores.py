@@ -1,0 +1,74 @@
+"""Convex cores: supporting points, and the signed distance of two cores along a direction.
+
+Components are separate scalars, or arrays of them over lanes (see `dynamics.engine`). For a unit vector n from core A to core B,
+
+    gap(n) = n . (c_B - c_A) - h_A(n) - h_B(-n),    h(n) = max over x in the core of n . (x - c),
+
+is a lower bound of the signed distance of the cores, and its maximum over all n is that distance: the length of the shortest
+segment between them, or the negative of the shortest translation that separates them (Cameron & Culley 1986). Functions that
+search for n may thus return any of several candidates, and an inexact one errs on the safe side, in second order of its error.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..spatial.components import Component, Mat, Vec, add, dot, rotate, scale, sub, unrotate
+from .shapes import Kind
+
+
+class Core(NamedTuple):
+    """A convex core: rotation and centre of its frame in common axes, half sizes, and vertices (V, 3) of a hull."""
+
+    rotation: Mat
+    centre: Vec
+    size: Vec
+    vertices: Float[Array, "V 3"] | None = None
+
+
+def support(kind: Kind, core: Core, n: Vec) -> Vec:
+    """A point x of the core with the largest n . x, in common axes."""
+    if kind in ("sphere", "plane"):  # the boundary plane of a half-space supports only n along its axis, as `normal` returns
+        return core.centre
+    x, y, z = unrotate(core.rotation, n)
+    a, b, c = core.size
+    if kind == "capsule":
+        axis = core.rotation[2::3]
+        return add(core.centre, scale(_signed(c, z), axis))
+    if kind == "box":
+        local = _signed(a, x), _signed(b, y), _signed(c, z)
+    elif kind == "cylinder":
+        radial = _safe_norm(x, y)
+        local = a * x / radial, a * y / radial, _signed(c, z)
+    elif kind == "ellipsoid":
+        scaled = a * x, b * y, c * z
+        length = _safe_norm(*scaled)
+        local = a * scaled[0] / length, b * scaled[1] / length, c * scaled[2] / length
+    else:
+        local = _highest_vertex(core, (x, y, z))
+    return add(core.centre, rotate(core.rotation, local))
+
+
+def _highest_vertex(core: Core, n: Vec) -> Vec:
+    """The vertex of a hull with the largest n . x; the first one if several are equally high."""
+    vertices = core.vertices
+    assert vertices is not None
+    u, v, w = (vertices[:, k].reshape(-1, *(1,) * jnp.ndim(n[0])) for k in range(3))
+    best = jnp.argmax(u * n[0] + v * n[1] + w * n[2], axis=0)
+    return vertices[best, 0], vertices[best, 1], vertices[best, 2]
+
+
+def gap(kinds: tuple[Kind, Kind], a: Core, b: Core, n: Vec) -> tuple[Component, Vec, Vec]:
+    """gap(n) of the module's docstring, and the supporting points of both cores."""
+    x, y = support(kinds[0], a, n), support(kinds[1], b, scale(-1, n))
+    return dot(n, sub(y, x)), x, y
+
+
+def _signed(size: Component, x: Component) -> Component:
+    return jnp.where(x < 0, -size, size)
+
+
+def _safe_norm(*x: Component) -> Component:
+    """Euclidean norm, bounded away from zero."""
+    return jnp.sqrt(jnp.maximum(dot(x, x), jnp.finfo(jnp.result_type(*x)).tiny))
