@@ -27,6 +27,15 @@ class Core(NamedTuple):
     vertices: Float[Array, "V 3"] | None = None
 
 
+class Closest(NamedTuple):
+    """Signed distance of two cores, their closest points, and the unit normal n from the first to the second."""
+
+    distance: Component
+    first: Vec
+    second: Vec
+    normal: Vec
+
+
 def support(kind: Kind, core: Core, n: Vec) -> Vec:
     """A point x of the core with the largest n . x, in common axes."""
     if kind in ("sphere", "plane"):  # the boundary plane of a half-space supports only n along its axis, as `normal` returns

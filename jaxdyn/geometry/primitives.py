@@ -1,0 +1,152 @@
+"""Closest points of the cores of two shapes: closed forms for points, segments, boxes and planes.
+
+Components are separate scalars, or arrays of them over lanes, as in `cores`.
+"""
+
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+
+from ..spatial.components import Component, Vec, add, cross, dot, rotate, scale, sub, unrotate
+from .cores import Closest, Core, support
+from .shapes import Kind
+
+
+def closest(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
+    """Closest points of two cores, whose kinds are in the order of `KINDS`, with a capsule for a sphere."""
+    if kinds == ("capsule", "capsule"):
+        return _segments(a, b)
+    if kinds == ("capsule", "box"):
+        return _segment_and_box(a, b)
+    if kinds[1] == "plane":
+        return _core_and_plane(kinds[0], a, b)
+    raise NotImplementedError(kinds)
+
+
+def differentiable(a: Core, b: Core, found: Closest) -> Component:
+    """The distance of two cores, with the derivatives of n . (x_b - x_a) for points fixed to the cores, and scaled with them."""
+    fixed = dot(found.normal, sub(_fixed_to(b, found.second), _fixed_to(a, found.first)))
+    return fixed + stop_gradient(found.distance - fixed)
+
+
+def _fixed_to(core: Core, x: Vec) -> Vec:
+    local = unrotate(core.rotation, sub(x, core.centre))
+    share = tuple(jnp.where(s > 0, y / jnp.where(s > 0, s, 1), 0) for s, y in zip(core.size, local, strict=True))
+    rest = tuple(y - s * k for s, k, y in zip(core.size, share, local, strict=True))
+    scaled = tuple(s * stop_gradient(k) + stop_gradient(y) for s, k, y in zip(core.size, share, rest, strict=True))
+    return add(core.centre, rotate(core.rotation, scaled))
+
+
+def _core_and_plane(kind: Kind, a: Core, b: Core) -> Closest:
+    n = scale(-1, b.rotation[2::3])
+    first = support(kind, a, n)
+    distance = dot(n, sub(b.centre, first))
+    return Closest(distance, first, add(first, scale(distance, n)), n)
+
+
+def _segments(a: Core, b: Core) -> Closest:
+    """Closest points c_a + s u and c_b + t v of two segments, which may be points (Ericson 2005, sec. 5.1.9)."""
+    u, v, c = a.rotation[2::3], b.rotation[2::3], sub(b.centre, a.centre)
+    across = cross(u, v)  # and not 1 - (u . v)^2, which has half the digits for nearly parallel segments
+    sine = dot(across, across)
+    tiny = jnp.finfo(jnp.result_type(sine)).tiny
+    s = _clip(dot(cross(c, v), across) / jnp.maximum(sine, tiny), a.size[2])
+    cosine = dot(u, v)
+    t = _clip(s * cosine - dot(v, c), b.size[2])
+    s = _clip(dot(u, c) + t * cosine, a.size[2])
+    apart = sub(add(c, scale(t, v)), scale(s, u))
+    length = jnp.sqrt(dot(apart, apart))
+    # where the segments touch, they are separated by a motion along the common normal, and a line by any normal of it
+    normal = _unit(across, sine, perpendicular(u))
+    n = _unit(apart, length * length, normal)
+    return Closest(length, add(a.centre, scale(s, u)), add(b.centre, scale(t, v)), n)
+
+
+def _segment_and_box(a: Core, b: Core) -> Closest:
+    """The closest points of a segment c + t d and a box, in the frame of the box; the least translation if they overlap."""
+    half, d = b.size, unrotate(b.rotation, a.rotation[2::3])
+    c, end = unrotate(b.rotation, sub(a.centre, b.centre)), a.size[2]
+
+    def excess(t):
+        return tuple(x - _clip(x, h) for x, h in zip(add(c, scale(t, d)), half, strict=True))
+
+    # half the squared distance to the box is convex in t, with a slope that is linear between the planes of the faces
+    smooth = [jnp.where(jnp.abs(y) > 0, y, 1) for y in d]
+    faces = [(side * h - x) / y for x, y, h in zip(c, smooth, half, strict=True) for side in (-1, 1)]
+    low, high = -end, end
+    low_slope = high_slope = jnp.zeros_like(end + c[0])
+    for t in (-end, end, *(_clip(t, end) for t in faces)):
+        slope = dot(d, excess(t))
+        rises, falls = (slope >= 0) & (t <= high), (slope <= 0) & (t >= low)
+        high, high_slope = jnp.where(rises, t, high), jnp.where(rises, slope, high_slope)
+        low, low_slope = jnp.where(falls, t, low), jnp.where(falls, slope, low_slope)
+    rise = high_slope - low_slope
+    share = jnp.where((high > low) & (rise > 0), -low_slope / jnp.where(rise > 0, rise, 1), 0.5)
+    t = low + share * (high - low)  # the middle, if the distance is constant in between
+    apart = excess(t)
+    length = jnp.sqrt(dot(apart, apart))
+    n, depth, deepest = _least_overlap(c, d, end, half, t)
+    outside = length > 0
+    n = tuple(jnp.where(outside, -x / jnp.where(outside, length, 1), y) for x, y in zip(apart, n, strict=True))
+    distance = jnp.where(outside, length, depth)
+    on_segment = add(c, scale(jnp.where(outside, t, deepest), d))
+    to_world = lambda x: add(b.centre, rotate(b.rotation, x))
+    return Closest(distance, to_world(on_segment), to_world(add(on_segment, scale(distance, n))), rotate(b.rotation, n))
+
+
+def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component) -> tuple[Vec, Component, Component]:
+    """The normal n from a segment to a box along which they overlap least, gap(n), and t of the deepest point.
+
+    The Minkowski difference has faces along those of the box, and along the products of its edges with the segment. If the
+    segment is parallel to the face of the box, all its points are equally deep, and `inside` is that of one in the box.
+    """
+    zero = jnp.zeros_like(c[0] + end)
+    best = jnp.full_like(zero, -jnp.inf), (zero, zero, zero), zero
+    for axis in range(3):
+        other, third = (axis + 1) % 3, (axis + 2) % 3
+        side = jnp.where(c[axis] > 0, -1, 1) + zero
+        tilt = side * d[axis]
+        end_of_face = jnp.where(jnp.abs(tilt) < 1e-6, inside, jnp.where(tilt < 0, -end, end))
+        face = jnp.abs(c[axis]) - half[axis] - end * jnp.abs(tilt)
+        best = _better(best, face, tuple(side if k == axis else zero for k in range(3)), end_of_face)
+        square = d[other] ** 2 + d[third] ** 2
+        valid = square > 1e-6  # otherwise, the segment is along the edge, and their product has no direction
+        square = jnp.where(valid, square, 1)
+        p, q = d[third] / jnp.sqrt(square), -d[other] / jnp.sqrt(square)
+        sign = jnp.where(p * c[other] + q * c[third] > 0, -1, 1)
+        p, q = sign * p, sign * q
+        to_edge = _signed(half[other], -p) - c[other], _signed(half[third], -q) - c[third]
+        edge = jnp.where(valid, p * to_edge[0] + q * to_edge[1], -jnp.inf)
+        meeting = _clip((to_edge[0] * d[other] + to_edge[1] * d[third]) / square, end)
+        best = _better(best, edge, tuple(zero if k == axis else p if k == other else q for k in range(3)), meeting)
+    gap, n, t = best
+    return n, gap, t
+
+
+def _better(best: tuple[Component, Vec, Component], gap: Component, n: Vec, t: Component):
+    old, others, place = best
+    more = gap > old
+    return jnp.where(more, gap, old), tuple(jnp.where(more, x, y) for x, y in zip(n, others, strict=True)), jnp.where(more, t, place)
+
+
+def _signed(size: Component, x: Component) -> Component:
+    return jnp.where(x < 0, -size, size)
+
+
+def perpendicular(u: Vec) -> Vec:
+    """A unit vector perpendicular to the unit vector u (Duff et al. 2017)."""
+    x, y, z = u
+    sign = jnp.where(z < 0, -1, 1)
+    a = -1 / (sign + z)
+    return 1 + sign * x * x * a, sign * x * y * a, -sign * x
+
+
+def _unit(x: Vec, square: Component, otherwise: Vec) -> Vec:
+    """x / |x|, from |x|^2, or another unit vector if |x| is too small to have a direction."""
+    info = jnp.finfo(jnp.result_type(square))
+    found = square > info.tiny / info.eps**2
+    inverse = 1 / jnp.sqrt(jnp.where(found, square, 1))
+    return tuple(jnp.where(found, y * inverse, z) for y, z in zip(x, otherwise, strict=True))
+
+
+def _clip(x: Component, bound: Component) -> Component:
+    return jnp.minimum(jnp.maximum(x, -bound), bound)
