@@ -28,12 +28,16 @@ class Core(NamedTuple):
 
 
 class Closest(NamedTuple):
-    """Signed distance of two cores, their closest points, and the unit normal n from the first to the second."""
+    """Signed distance of two cores, their closest points, and the unit normal n from the first to the second.
+
+    A kernel computes the values that are `shared` by several results once (see `scan_shared`).
+    """
 
     distance: Component
     first: Vec
     second: Vec
     normal: Vec
+    shared: tuple[Component, ...] = ()
 
 
 def support(kind: Kind, core: Core, n: Vec) -> Vec:

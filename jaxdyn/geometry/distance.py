@@ -7,33 +7,34 @@ passes through a search, and each is finite, also where the distance has a kink.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from ..dynamics.engine.lanes import PerLink, by_batch, is_zero, scan_links, sparse_jvp, with_lanes
+from ..dynamics.engine.lanes import PerLink, by_batch, is_zero, scan_links, scan_shared, sparse_jvp, with_lanes
 from ..dynamics.engine.sweep import Link, next_pose_finely, outward, start_pose
 from ..errors import ModelError
 from ..model.chain import Chain, Position, ancestor_mask
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..spatial.components import add, cross, matmul, rotate, scale, sub
+from ..spatial.components import Vec, add, cross, matmul, rotate, scale, sub
 from .cores import Core
 from .primitives import closest, differentiable
 from .shapes import KINDS, Fixed, Kind, Shapes
 
 
-class Distances(NamedTuple):
-    """Signed distances of pairs of shapes, in the order of `Shapes.pairs`.
+class ClosestPoints(NamedTuple):
+    """Closest points of pairs of shapes, in the order of `Shapes.pairs`.
 
     Attributes:
-        distance: length of the shortest segment between the shapes, or the negative of the shortest translation that
-            separates them [m].
-        first: point on the first shape, in the world [m]: the end of this segment, or the deepest point in the second shape.
-        second: point on the second shape, first + distance * normal.
+        distance: signed distance, see `distances` [m].
+        first: point on the first shape, in the world [m]: the end of the shortest segment between the shapes, or in overlap
+            the deepest point in the second shape.
+        second: point on the second shape, first + distance * normal [m].
         normal: unit vector from the first to the second shape, in world axes. Where several are equally good (concentric
             spheres, crossing axes), it is one of them.
     """
@@ -45,21 +46,33 @@ class Distances(NamedTuple):
 
 
 @compiled
-def distances(chain: Chain, shapes: Shapes, q: Position) -> Distances:
+def distances(chain: Chain, shapes: Shapes, q: Position) -> Float[Array, " p"]:
+    """Signed distance of every pair in `shapes.pairs` [m].
+
+    It is the length of the shortest segment between the shapes, or the negative of the shortest translation that separates
+    them. It is exact for spheres, capsules, boxes and planes. If a cylinder, an ellipsoid or a hull is involved, it is exact
+    apart and in shallow contact, and in deep overlap a lower bound (see docs/shapes.md).
+
+    Derivatives with respect to q and all leaves of the robot and the shapes are exact, for q
+    d distance = n . (v_second - v_first), with the unit normal n and the velocities v of the closest points as fixed to their
+    links. Second derivatives count points and normals as constants. Vertices of hulls have no derivatives.
+
+    Cost: O(n + m + p) for n links, m shapes and p pairs, and O(n p) for a derivative.
+    """
+    return _distances(*_scene(chain, shapes, q))
+
+
+@compiled
+def closest_points(chain: Chain, shapes: Shapes, q: Position) -> ClosestPoints:
     """Signed distance, closest points and normal of every pair in `shapes.pairs` [m].
 
-    The distance is exact for spheres, capsules, boxes and planes, apart and in overlap. If a cylinder, an ellipsoid or a hull
-    is involved, it is so apart and in shallow contact; in deep overlap, it is a lower bound (see docs/shapes.md).
-
-    Derivatives of the distance with respect to q and all leaves of the robot and the shapes are exact,
-    d distance = n . (v_second - v_first), with the velocities v of the points as fixed to their links. Points and normals count
-    as constants in derivatives, also in second derivatives of the distance.
+    The distance is that of `distances`, with its derivatives. Derivatives of points and normals are zero.
 
     Cost: O(n + m + p) for n links, m shapes and p pairs.
     """
-    links, x = place(chain, q)
-    base = jnp.eye(4, dtype=x.dtype) if chain.base_pose is None else chain.base_pose.astype(x.dtype)
-    return Distances(*_distances(Scene(links, shapes, base), x))
+    scene, x = _scene(chain, shapes, q)
+    points = map(jax.lax.stop_gradient, _points(jax.lax.stop_gradient(scene), jax.lax.stop_gradient(x)))
+    return ClosestPoints(_distances(scene, x), *points)
 
 
 class Scene(NamedTuple):
@@ -70,15 +83,41 @@ class Scene(NamedTuple):
     base: Float[Array, "4 4 *#lanes"]
 
 
+def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Array, " n"]]:
+    links, x = place(chain, q)
+    base = jnp.eye(4, dtype=x.dtype) if chain.base_pose is None else chain.base_pose.astype(x.dtype)
+    return Scene(links, shapes, base), x
+
+
 def _size(scene: Scene) -> int:
     return 100 + 40 * scene.chain.n + 15 * len(scene.shapes.kinds) + 10 * len(scene.shapes.pairs)
 
 
 @by_batch(size=_size)
-def _distances(scene: Scene, x: PerLink) -> tuple[Array, Array, Array, Array]:
-    """Distances (p, *lanes), first and second points and normals (p, 3, *lanes)."""
+def _distances(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
+    return _all_pairs(scene.shapes, _placed(scene, x)[0], lambda pair: pair.distance)
+
+
+@by_batch(size=_size)
+def _points(scene: Scene, x: PerLink) -> tuple[Float[Array, "p 3 *#lanes"], ...]:
+    """Points on both shapes and normals."""
     bodies, _ = _placed(scene, x)
-    return _all_pairs(scene.shapes, bodies)[:4]
+    first, second, normal = _all_pairs(scene.shapes, bodies, lambda pair: (pair.first, pair.second, pair.normal))
+    return tuple(jnp.stack(v, axis=1) for v in (first, second, normal))
+
+
+@by_batch(size=_size)
+def _with_wrenches(scene: Scene, x: PerLink) -> tuple[Array, ...]:
+    """Distances; the unit wrench of every pair and the screw of every joint, in world axes about a point; that point."""
+    bodies, screws = _placed(scene, x)
+    distance, *wrench = _all_pairs(scene.shapes, bodies, lambda pair: (pair.distance, *pair.moment, *pair.normal))
+    return distance, jnp.stack(wrench, axis=1), jnp.stack(screws, axis=1), jnp.stack(bodies.centre)
+
+
+@by_batch(size=_size)
+def _differentiable(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
+    """The distances, which JAX differentiates with respect to all leaves."""
+    return _all_pairs(scene.shapes, _placed(scene, x)[0], lambda pair: pair.distance, differentiates=True)
 
 
 @_distances.defjvp
@@ -87,32 +126,14 @@ def _(primals, tangents):
     (of_chain, of_shapes, of_base), of_x = tangents
     others = {name: t for name, t in vars(of_chain).items() if name not in ("topology", "base_pose")}
     if not all(map(is_zero, jax.tree.leaves((others, of_shapes, of_base), is_leaf=is_zero))):
-        # all search for normals on constants, so that only the kinematics and the gaps are differentiated
-        out, (change, *_) = sparse_jvp(_differentiable, primals, tangents)
-        return out, (change, *map(jnp.zeros_like, out[1:]))
-    *out, wrenches, screws, point = _with_wrenches(scene, x)
+        return sparse_jvp(_differentiable, primals, tangents)
+    distance, wrenches, screws, point = _with_wrenches(scene, x)
     n, moved = scene.chain.n, of_chain.base_pose
-    twists = jnp.zeros_like(screws) if is_zero(of_x) else screws * of_x[:, None]
     moves = jnp.asarray(_relative(scene), x.dtype)
-    change = moves[:, :n] @ twists
+    change = moves[:, :n] @ (jnp.zeros_like(screws) if is_zero(of_x) else screws * of_x[:, None])
     if moved is not None and not is_zero(moved):
         change += moves[:, n:] * _twist_at(point, scene.chain.base_pose, moved)
-    return tuple(out), (jnp.sum(wrenches * change, axis=1), *map(jnp.zeros_like, out[1:]))
-
-
-@by_batch(size=_size)
-def _differentiable(scene: Scene, x: PerLink) -> tuple[Array, Array, Array, Array]:
-    """The results of `_distances`, whose distances JAX differentiates with respect to all leaves."""
-    bodies, _ = _placed(scene, x)
-    return _all_pairs(scene.shapes, bodies, differentiates=True)[:4]
-
-
-@by_batch(size=lambda scene: _size(scene) + 12 * len(scene.shapes.pairs))
-def _with_wrenches(scene: Scene, x: PerLink) -> tuple[Array, ...]:
-    """The results of `_distances`; the unit wrench of every pair and the screw of every joint, in world axes about a point."""
-    bodies, screws = _placed(scene, x)
-    *found, wrenches = _all_pairs(scene.shapes, bodies)
-    return (*found, jnp.stack(wrenches, axis=1), jnp.stack(screws, axis=1), jnp.stack(bodies.centre))
+    return distance, jnp.sum(wrenches * change, axis=1)
 
 
 def _twist_at(point: Float[Array, "3"], pose: Float[Array, "4 4"], change: Float[Array, "4 4"]) -> Float[Array, "6"]:
@@ -174,61 +195,74 @@ def _rows(tree: Any, index: Array) -> Any:
 
 
 class Groups(NamedTuple):
-    """The pairs by the kinds of their shapes; within a pair, kinds are in the order of `KINDS`, and spheres are capsules."""
+    """The pairs by the kinds of their shapes, in the order of `KINDS`, and with capsules for spheres.
 
-    pairs: dict[tuple[Kind, Kind], Int[np.ndarray, "_ 2"]]
-    order: Int[np.ndarray, " p"]  # where each pair is in the concatenated groups
-    turned: Bool[np.ndarray, " p"]  # the pairs whose first shape is their second here
+    Attributes:
+        members: kinds of a group, whether its pairs are turned round for this order, and their shapes.
+        order: where each pair is in the concatenated groups.
+    """
+
+    members: tuple[tuple[tuple[Kind, Kind], bool, Int[np.ndarray, "_ 2"]], ...]
+    order: Int[np.ndarray, " p"]
 
 
 @functools.lru_cache(maxsize=64)
 def _groups(fixed: Fixed) -> Groups:
-    kinds = tuple("capsule" if kind == "sphere" else kind for kind in fixed.kinds)
-    turned = [KINDS.index(kinds[a]) > KINDS.index(kinds[b]) for a, b in fixed.pairs]
-    members: dict[tuple[Kind, Kind], list[int]] = {}
-    pairs = [(b, a) if turn else (a, b) for (a, b), turn in zip(fixed.pairs, turned, strict=True)]
-    for k, (a, b) in enumerate(pairs):
-        members.setdefault((kinds[a], kinds[b]), []).append(k)
+    kinds: tuple[Kind, ...] = tuple("capsule" if kind == "sphere" else kind for kind in fixed.kinds)
+    members: dict[tuple[tuple[Kind, Kind], bool], list[int]] = {}
+    for k, (a, b) in enumerate(fixed.pairs):
+        turned = KINDS.index(kinds[a]) > KINDS.index(kinds[b])
+        members.setdefault(((kinds[b], kinds[a]) if turned else (kinds[a], kinds[b]), turned), []).append(k)
     order = np.argsort(np.array([k for group in members.values() for k in group], int))
-    return Groups({kind: np.array([pairs[k] for k in ks], np.int32) for kind, ks in members.items()}, order, np.array(turned, bool))
+    pairs = np.array(fixed.pairs, np.int32).reshape(-1, 2)
+    found = ((kind, turned, pairs[ks][:, ::-1] if turned else pairs[ks]) for (kind, turned), ks in members.items())
+    return Groups(tuple(found), order)
 
 
-def _all_pairs(shapes: Shapes, bodies: Bodies, differentiates: bool = False) -> tuple[Array, Array, Array, Array, tuple[Array, ...]]:
-    """Distances, points, normals and unit wrenches (moment, force) of all pairs, in the order of the pairs."""
+class Pair(NamedTuple):
+    """Results of one pair, with the moment x cross n of a unit wrench that acts at x along the normal n."""
+
+    distance: Array
+    first: Vec
+    second: Vec
+    normal: Vec
+    moment: Vec
+
+    def turned(self) -> "Pair":
+        """The results for the same shapes in the other order."""
+        return Pair(self.distance, self.second, self.first, scale(-1, self.normal), scale(-1, self.moment))
+
+
+def _all_pairs(shapes: Shapes, bodies: Bodies, wanted: Callable[[Pair], Any], differentiates: bool = False) -> Any:
+    """The wanted results of all pairs, in the order of the pairs, each component (p, *lanes)."""
     dtype = bodies.origin[0].dtype
     sizes, radii = with_lanes(shapes.size.astype(dtype), 2), with_lanes(shapes.radius.astype(dtype), 1)
     cores = bodies.rotation, bodies.origin, bodies.offset, tuple(sizes[:, k] for k in range(3)), radii
     hulls, places = _hulls(shapes, dtype)
     groups = _groups(shapes.fixed)
 
-    def evaluated(kinds, pairs):
-        def one_pair(_, pair):
-            (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (_rows(cores, k) for k in pair)
-            corners = (_rows(hulls, _rows(places, k)) if kind == "hull" else None for kind, k in zip(kinds, pair, strict=True))
-            # relative to the origin of the first link, since positions in the world may have too few digits
-            both = a, b = tuple(map(Core, (ra, rb), (oa, add(sub(pb, pa), ob)), (sa, sb), corners))
-            found = closest(kinds, *(jax.lax.stop_gradient(both) if differentiates else both))
-            distance, n = differentiable(a, b, found) if differentiates else found.distance, found.normal
-            first, second = add(found.first, scale(rounding, n)), sub(found.second, scale(other, n))
-            moment = cross(add(first, sub(pa, bodies.centre)), n)
-            return None, (distance - rounding - other, add(pa, first), add(pa, second), n, moment)
+    def one_pair(kinds, pair, turns):
+        (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (_rows(cores, k) for k in pair)
+        corners = (_rows(hulls, _rows(places, k)) if kind == "hull" else None for kind, k in zip(kinds, pair, strict=True))
+        # relative to the origin of the first link, since positions in the world may have too few digits
+        both = a, b = tuple(map(Core, (ra, rb), (oa, add(sub(pb, pa), ob)), (sa, sb), corners))
+        found = closest(kinds, *(jax.lax.stop_gradient(both) if differentiates else both))
+        distance, n = differentiable(a, b, found) if differentiates else found.distance, found.normal
+        first, second = add(found.first, scale(rounding, n)), sub(found.second, scale(other, n))
+        moment = cross(add(first, sub(pa, bodies.centre)), n)
+        here = Pair(distance - rounding - other, add(pa, first), add(pa, second), n, moment)
+        return found.shared, wanted(here.turned() if turns else here)
 
-        return scan_links(one_pair, None, tuple(pairs.T))[1]
-
-    results = [evaluated(kinds, pairs) for kinds, pairs in groups.pairs.items()]
+    results = []
+    for kinds, turns, pairs in groups.members:
+        evaluate = functools.partial(one_pair, kinds, turns=turns)
+        results.append(scan_shared(lambda pair, evaluate=evaluate: evaluate(pair), tuple(pairs.T)))
     if not results:
         nothing = jnp.zeros((0, *radii.shape[1:]), dtype)
-        results = [(nothing, *((nothing,) * 3,) * 4)]
-    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *results)
-    if (groups.order != np.arange(len(groups.order))).any():
-        joined = jax.tree.map(lambda x: x[groups.order], joined)
-    distance, first, second, n, moment = joined
-    first, second, n = (jnp.stack(x, axis=1) for x in (first, second, n))
-    if groups.turned.any():
-        turned = groups.turned.reshape(-1, *(1,) * (first.ndim - 1))
-        first, second, n = jnp.where(turned, second, first), jnp.where(turned, first, second), jnp.where(turned, -n, n)
-        moment = tuple(jnp.where(turned[:, 0], -m, m) for m in moment)
-    return distance, first, second, n, (*moment, *(n[:, k] for k in range(3)))
+        return wanted(Pair(nothing, *((nothing,) * 3,) * 4))
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *results) if len(results) > 1 else results[0]
+    in_order = (groups.order == np.arange(len(groups.order))).all()
+    return joined if in_order else jax.tree.map(lambda x: x[groups.order], joined)
 
 
 def _hulls(shapes: Shapes, dtype: Any) -> tuple[Float[Array, "h V 3"], Int[np.ndarray, " m"]]:

@@ -54,11 +54,21 @@ def _segments(a: Core, b: Core) -> Closest:
     t = _clip(s * cosine - dot(v, c), b.size[2])
     s = _clip(dot(u, c) + t * cosine, a.size[2])
     apart = sub(add(c, scale(t, v)), scale(s, u))
-    length = jnp.sqrt(dot(apart, apart))
     # where the segments touch, they are separated by a motion along the common normal, and a line by any normal of it
-    normal = _unit(across, sine, perpendicular(u))
-    n = _unit(apart, length * length, normal)
-    return Closest(length, add(a.centre, scale(s, u)), add(b.centre, scale(t, v)), n)
+    length, n = _length_and_direction(apart, across, sine, perpendicular(u))
+    return Closest(length, add(a.centre, scale(s, u)), add(b.centre, scale(t, v)), n, (s, t, *apart, *across))
+
+
+def _length_and_direction(x: Vec, second: Vec, square: Component, last: Vec) -> tuple[Component, Vec]:
+    """|x|, and the direction of the first vector with a sufficient length among x, a second one, and a unit vector."""
+    own = dot(x, x)
+    info = jnp.finfo(jnp.result_type(own))
+    least = info.tiny / info.eps**2
+    long, other = own > least, square > least
+    chosen = jnp.where(long, own, jnp.where(other, square, 1))
+    inverse = 1 / jnp.sqrt(chosen)
+    pick = lambda p, q, r: jnp.where(long, p, jnp.where(other, q, r)) * inverse
+    return jnp.where(long, own * inverse, 0), tuple(map(pick, x, second, last))
 
 
 def _segment_and_box(a: Core, b: Core) -> Closest:
@@ -90,7 +100,8 @@ def _segment_and_box(a: Core, b: Core) -> Closest:
     distance = jnp.where(outside, length, depth)
     on_segment = add(c, scale(jnp.where(outside, t, deepest), d))
     to_world = lambda x: add(b.centre, rotate(b.rotation, x))
-    return Closest(distance, to_world(on_segment), to_world(add(on_segment, scale(distance, n))), rotate(b.rotation, n))
+    first, second, normal = to_world(on_segment), to_world(add(on_segment, scale(distance, n))), rotate(b.rotation, n)
+    return Closest(distance, first, second, normal, (distance, *on_segment, *n))
 
 
 def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component) -> tuple[Vec, Component, Component]:
@@ -138,14 +149,6 @@ def perpendicular(u: Vec) -> Vec:
     sign = jnp.where(z < 0, -1, 1)
     a = -1 / (sign + z)
     return 1 + sign * x * x * a, sign * x * y * a, -sign * x
-
-
-def _unit(x: Vec, square: Component, otherwise: Vec) -> Vec:
-    """x / |x|, from |x|^2, or another unit vector if |x| is too small to have a direction."""
-    info = jnp.finfo(jnp.result_type(square))
-    found = square > info.tiny / info.eps**2
-    inverse = 1 / jnp.sqrt(jnp.where(found, square, 1))
-    return tuple(jnp.where(found, y * inverse, z) for y, z in zip(x, otherwise, strict=True))
 
 
 def _clip(x: Component, bound: Component) -> Component:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
 from ...model.chain import Chain
-from .kernel import LARGEST, Count, as_kernel, by_platform, compilable_lanes, mode, traced_in
+from .kernel import LARGEST, Count, as_kernel, by_platform, compilable_lanes, computed_once, mode, traced_in
 
 # the `size` of a function, from its first argument: the number of values per state that its largest operation accesses
 Size = Callable[[Any], int]
@@ -62,6 +62,19 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
     # on a GPU, every iteration repeats all launches of the body
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (mode().unroll or 0))
+
+
+def scan_shared(body: Callable, xs: Any) -> Any:
+    """The results of shared, result = body(x) for every x, stacked: a loop on the CPU, and on other platforms one program.
+
+    `shared` is a tuple of values that several results use; a kernel computes these once (see `computed_once`).
+    """
+    if not mode().in_kernel:
+        return jax.vmap(lambda x: body(x)[1])(jax.tree.map(jnp.asarray, xs))
+    shared = jax.eval_shape(body, jax.tree.map(lambda x: x[0], xs))[0]
+    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shared)
+    carry, out = jax.lax.scan(lambda _, x: body(x), start, xs)
+    return computed_once(carry, carry[0][None], out) if carry else out
 
 
 def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n) -> Any:
