@@ -433,7 +433,7 @@ def test_geoms_of_mjcf_stand_where_mujoco_has_them(tmp_path):
             assert_allclose(own.max(0), half[shape.kind], atol=1e-6)
             assert_allclose(own.min(0), -own.max(0), atol=1e-6)
     assert [shapes[0].colour, shapes[1].colour] == [(1.0, 0.5, 0.25, 1.0), (0.0, 1.0, 0.0, 1.0)]
-    assert [s.kind for s in jaxdyn.io.read_geometry(path, collision=True)[0]] == [*kinds, "box"]
+    assert [s.kind for s in jaxdyn.io.read_geometry(path, collision=True)[0]] == ["plane", *kinds, "box"]
     with pytest.raises(jaxdyn.ModelError, match="packages= is for URDF"):
         jaxdyn.io.read_geometry(path, packages={"a": tmp_path})
     held = SHAPES.replace("</mujoco>", '<equality><joint name="still" joint1="turn"/></equality></mujoco>')

@@ -41,6 +41,7 @@ class Fixed:
         names: name of each shape, unique: the name of its link in the robot description, and a number if it has several.
         pairs: indices of the pairs of shapes whose distances are computed.
         left_out: the other pairs of shapes on different links, each with the reason.
+        notes: what was noticed when the shapes were read: omitted ones, and by how much hulls exceed their meshes.
     """
 
     kinds: tuple[Kind, ...]
@@ -48,10 +49,11 @@ class Fixed:
     names: tuple[str, ...]
     pairs: tuple[tuple[int, int], ...]
     left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
-        return self.kinds, self.links, self.names, self.pairs, self.left_out
+        return self.kinds, self.links, self.names, self.pairs, self.left_out, self.notes
 
     @functools.cached_property
     def _hash(self) -> int:  # computed once, since every call of a compiled function hashes its static arguments
@@ -114,6 +116,11 @@ class Shapes(eqx.Module, Summary):
     def left_out(self) -> tuple[LeftOut, ...]:
         """Pairs of shapes on different links whose distances are not computed, each with the reason."""
         return self.fixed.left_out
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed when the shapes were read: omitted ones, and by how much hulls exceed their meshes."""
+        return self.fixed.notes
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{self.kinds.count(kind)} {plural}" for kind, plural in _PLURALS.items() if kind in self.kinds)

@@ -48,7 +48,7 @@ def _mesh_colour(mesh) -> Colour | None:
     return _clipped(np.asarray(rgba, float)[:4] / 255)
 
 
-Kind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh"]
+Kind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh", "plane"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,11 +56,12 @@ class Geometry:
     """A shape that is fixed to a link.
 
     Attributes:
-        kind: box, cylinder, capsule, sphere, ellipsoid or mesh.
+        kind: box, cylinder, capsule, sphere, ellipsoid, mesh or plane; a plane stands for the half-space z < 0 of its frame.
         pose: pose of the shape's frame in the link frame [m]. Except for meshes, the origin is the centre of the shape; the
             axis of a cylinder or capsule is z.
         size: edge lengths of a box [m]; (radius, radius, length) of a cylinder, or of a capsule without its caps [m];
-            (radius, radius, radius) of a sphere [m]; semi-axes of an ellipsoid [m]; scale factors of a mesh along x, y, z.
+            (radius, radius, radius) of a sphere [m]; semi-axes of an ellipsoid [m]; scale factors of a mesh along x, y, z; not
+            used for a plane.
         colour: red, green, blue and opacity, each from 0 to 1; None if the file does not specify a colour.
         file: mesh file; None for other shapes and for a mesh held in `triangles`.
         triangles: vertices in the shape's frame [m] and faces of a mesh held in memory; otherwise None.
@@ -113,6 +114,8 @@ def with_inertias_of_shapes(
 
 def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
     """Compute the ten inertial parameters of a shape in the frame of its link."""
+    if shape.kind == "plane":
+        raise ModelError(f"the plane on link {shape.link!r} has no volume", "omit it")
     x, y, z = shape.size
     if shape.kind == "mesh":
         surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(mesh_file(shape))]
@@ -247,36 +250,45 @@ def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[
     own ground, and height fields with a note. A note also states that equality constraints are not enforced.
 
     Args:
-        collision: return instead the geoms that can be in contact (contype or conaffinity is not 0), in any group.
+        collision: return instead the geoms that can be in contact (contype or conaffinity is not 0, or an explicit contact
+            pair names them), in any group, including planes.
 
     Source: MuJoCo's XML reference (mujoco.readthedocs.io, body/geom).
     """
+    shapes, notes = geoms(model, collision)
+    if "equality" in (acting := unsupported(model)):
+        notes.append(f"{acting['equality']} are not enforced: positions are shown as given")
+    return tuple(shapes.values()), tuple(notes)
+
+
+def geoms(model: Any, collision: bool) -> tuple[dict[int, Geometry], list[str]]:
+    """The shapes of `geometry_from_mujoco` by MuJoCo's index of the geom, and notes on those that are omitted."""
     import mujoco
 
     package: Any = mujoco
     of = package.mjtGeom
     names = body_names(model)
     kinds = {int(getattr(of, f"mjGEOM_{kind.upper()}")): kind for kind in get_args(Kind)}
-    shapes: list[Geometry] = []
+    paired = {int(g) for g in (*model.pair_geom1, *model.pair_geom2)}
+    shapes: dict[int, Geometry] = {}
     notes: list[str] = []
     for g in range(model.ngeom):
         colour, kind = _geom_colour(model, g), kinds.get(int(model.geom_type[g]))
-        touches = bool(model.geom_contype[g] or model.geom_conaffinity[g])
-        if not (touches if collision else int(model.geom_group[g]) < _SHOWN and colour[3] > 0):
+        touches = bool(model.geom_contype[g] or model.geom_conaffinity[g]) or g in paired
+        drawn = int(model.geom_group[g]) < _SHOWN and colour[3] > 0 and kind != "plane"
+        if not (touches if collision else drawn):
             continue
         link = names[int(model.geom_bodyid[g])]
         if kind is None:
-            if int(model.geom_type[g]) != int(of.mjGEOM_PLANE):
-                name = model.geom(g).name or f"number {g}"
-                notes.append(f"geom {name} of body {link!r} is neither a simple shape nor a mesh; omitted")
+            name = model.geom(g).name or f"number {g}"
+            what = package.mjtGeom(int(model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
+            notes.append(f"geom {name} of body {link!r} ({what}) is neither a simple shape nor a mesh; omitted")
             continue
         pose, triangles = pose_matrix(model.geom_pos[g], model.geom_quat[g]), None
         if kind == "mesh":
             triangles = _triangles(model, int(model.geom_dataid[g]))
-        shapes.append(Geometry(link, kind, pose, _size(kind, model.geom_size[g]), colour, None, triangles))
-    if "equality" in (acting := unsupported(model)):
-        notes.append(f"{acting['equality']} are not enforced: positions are shown as given")
-    return tuple(shapes), tuple(notes)
+        shapes[g] = Geometry(link, kind, pose, _size(kind, model.geom_size[g]), colour, None, triangles)
+    return shapes, notes
 
 
 def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float]:

@@ -196,7 +196,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
 
     For every moving link with a mass, the scene contains the solid ellipsoid of uniform density that has the same mass, centre
     of mass and inertia; it is initially hidden if the link also has shapes. Shapes on links that are not part of the chain
-    (beyond its `tip`) are omitted, and so is a mesh that cannot be read, with a note.
+    (beyond its `tip`) and planes are omitted, and so is a mesh that cannot be read, with a note.
 
     Args:
         chain: the robot; its inertias may differ from those of the description, for example after an identification.
@@ -209,7 +209,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
     found = list(notes)
     carried = {*chain.link_names, *chain.frame_names, chain.topology.base_name}
     for shape in geometry:
-        if shape.link not in carried:
+        if shape.link not in carried or shape.kind == "plane":
             continue
         link, frame = frame_index(chain, shape.link)
         pose = shape.pose if frame is None else np.asarray(chain.frame_poses[frame], float) @ shape.pose
