@@ -41,7 +41,8 @@ def read(
     the links that a joint connects in the file, also across links without shapes. From an MJCF file, the shapes are those of
     `io.geometry_from_mujoco`; MuJoCo's own rules decide which pairs are candidates: contype and conaffinity, `<exclude>`,
     and no pair on a body and its parent (unless the parent is fixed to the world). Explicit contact pairs are always kept.
-    With `visual`, contype and conaffinity are not used.
+    With `visual`, contype and conaffinity are not used. Many MJCF files rule out all pairs within a robot, to save time;
+    `choose_pairs(chain, shapes)` then chooses among all pairs.
 
     Shapes on links that the chain lacks (beyond its `tip`) and height fields are omitted; `Shapes.notes` names them.
 
@@ -119,7 +120,9 @@ def with_environment(
     Args:
         environment: obstacles, whose `link` is their name and whose `pose` is that in the base frame; or a URDF file whose
             joints are all fixed, and whose root link coincides with the base: its links are the obstacles.
-        mesh, vertices, packages: as in `read`.
+        mesh: what encloses each mesh, as in `read`.
+        vertices: largest number of vertices of a hull.
+        packages: folders of ROS packages by name.
 
     Raises:
         ModelError: a file has a joint that is not fixed, or no collision shapes; or an obstacle cannot be read.
