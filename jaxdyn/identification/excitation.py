@@ -308,25 +308,27 @@ def _shares(chain: Chain, limits: MotionLimits, motion, clearance: ClearanceOf |
         bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
         values = (q - middle, qd, qdd, qddd, drive_torque(chain, q, qd, qdd))
         parts = [x / bound for x, bound in zip(values, bounds, strict=True)]
-        least = jnp.asarray(jnp.inf, q.dtype) if clearance is None else jnp.min(clearance(chain, q))
-        return jnp.abs(jnp.stack(parts)), least
+        apart = jnp.full(1, jnp.inf, q.dtype) if clearance is None else jnp.ravel(clearance(chain, q))
+        return jnp.abs(jnp.stack(parts)), apart
 
-    most, least = jax.vmap(one)(*motion)
-    return most.max(0), least.min()
+    most, apart = jax.vmap(one)(*motion)
+    return most.max(0), apart.min(), jnp.stack(jnp.unravel_index(jnp.argmin(apart), apart.shape))
 
 
 def largest_shares(
     chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: ClearanceOf | None
-) -> tuple[Float[np.ndarray, "5 n"], float]:
-    """Largest share of each limit used by samples of q, qd, qdd and qddd, and the smallest clearance.
+) -> tuple[Float[np.ndarray, "5 n"], float, tuple[int, int]]:
+    """Largest share of each limit used by samples of q, qd, qdd and qddd; the smallest clearance; its sample and its index.
 
     A share is |x| / limit; for positions, it is the distance from the middle of the range, divided by half the range.
     For a motion within its limits, all shares are at most 1, and the clearance is not negative. Without a clearance
     function, the clearance is infinite. Torques are those of inverse dynamics plus friction.
     """
     on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
-    most, least = _shares(chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance)
-    return np.asarray(most), float(least)
+    most, least, (sample, index) = _shares(
+        chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance
+    )
+    return np.asarray(most), float(least), (int(sample), int(index))
 
 
 def repaired(
@@ -350,7 +352,7 @@ def repaired(
     at_rest[0] = centre
 
     def holds(factors: np.ndarray) -> bool:
-        most, least = largest_shares(chain, limits, at_rest + factors * offset, clearance)
+        most, least, _ = largest_shares(chain, limits, at_rest + factors * offset, clearance)
         return bool(most.max() <= 1 and least >= 0)  # False for NaN
 
     rates = np.stack([limits.velocity, limits.acceleration, limits.jerk])

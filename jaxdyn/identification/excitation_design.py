@@ -46,7 +46,7 @@ from .excitation import (
 )
 from .factors import as_float64, check_identifiable
 from .preprocessing import Filters, preprocess
-from .separation import Clearance, GivenFunction, Nearest, Separation, begin_apart, nearest
+from .separation import Clearance, GivenFunction, Nearest, Separation, begin_apart
 
 RIDGE = 1e-10  # added to H, which is scaled to about unit size, so that poor initial motions can be factorised
 
@@ -447,9 +447,10 @@ def optimal_excitation(
 
         random = tuple(quality(z) for z in found.random)
         motion, where = found.motion(found.verified, found.best), None
-        used, least = largest_shares(whole, bounded(chain, limits), motion, found.clearance)
+        used, least, (sample, index) = largest_shares(whole, bounded(chain, limits), motion, found.clearance)
         if isinstance(found.clearance, Separation):
-            least, where = nearest(whole, found.clearance.shapes, found.times(VERIFIED), motion[0])
+            least = found.clearance.metres(least)
+            where = Nearest(*found.clearance.shapes.pair_names[index], float(found.times(VERIFIED)[sample]))
         usage_of: dict[str, np.ndarray] = dict(zip(LIMIT_NAMES, used, strict=True))
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
             notes.append(
@@ -528,8 +529,8 @@ class _Search:
         shape = (count, self.chain.nv, self.to_coefficients.shape[2])
         self.rest = np.zeros(shape)
         if isinstance(self.clearance, Separation):
-            within = self.limits.lower, self.limits.upper
-            self.clearance, offsets, self.notes = begin_apart(self.chain, self.clearance, within, count, seed)
+            lower, upper = np.asarray(self.limits.lower), np.asarray(self.limits.upper)
+            self.clearance, offsets, self.notes = begin_apart(self.chain, self.clearance, lower, upper, count, seed)
             self.problem = self.problem._replace(clearance=self.clearance)
             self.rest = offsets[:, :, None] * np.linalg.pinv(self.to_coefficients)[:, :, 0]
         z, feasible = self._repaired(self.rest + np.random.default_rng(seed).normal(size=shape))
@@ -569,7 +570,7 @@ class _Search:
         return self.family.trajectory(coefficients)
 
     def why_none(self) -> str:
-        most, least = self._shares(self.rest[0])
+        most, least, _ = self._shares(self.rest[0])
         kind, joint = np.unravel_index(np.nanargmax(most), most.shape)
         text = "no motion was found within all limits"
         where = "the initial configuration" if self.rest[0].any() else "the middle of the position ranges"
@@ -585,7 +586,7 @@ class _Search:
             )
         return f"{text}; try more rounds or initial motions, another seed, or narrower position limits"
 
-    def _shares(self, z: np.ndarray) -> tuple[np.ndarray, float]:
+    def _shares(self, z: np.ndarray) -> tuple[np.ndarray, float, tuple[int, int]]:
         return largest_shares(self.chain, self.limits, self.motion(self.verified, z), self.clearance)
 
     def _repaired(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -606,7 +607,7 @@ class _Search:
 
     def _tighten(self, z: np.ndarray) -> None:
         """Tighten the coarse grid's torque and clearance limits by as much as a motion violates them on the finest grid."""
-        most, least = self._shares(z)
+        most, least, _ = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits
         limits = limits._replace(torque=limits.torque / excess["torque"])

@@ -1,13 +1,12 @@
-"""Clearances of excitation trajectories: distances that shapes keep, which of them can be kept, and where a motion may start."""
+"""Clearances of excitation trajectories: distances that shapes keep, pairs that cannot keep them, and where a motion begins."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..errors import IdentificationError
 from ..geometry.distance import distances
@@ -15,13 +14,13 @@ from ..geometry.pairs import sampled_distances
 from ..geometry.shapes import LeftOut, Shapes, with_pairs
 from ..model.chain import Chain
 
-Range = tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]
 Clearance = Callable[[Array], Array]  # function q (n,) -> distances, () or (m,), that must not be negative; traceable
 
-UNIT = 0.1  # distance that counts as much as the whole of another limit [m]
+UNIT = 0.05  # distance that counts as much as the whole of another limit [m]
 SAMPLES = 1024  # configurations within the limits, and as many in the central half of every range
-ALWAYS = 0.95  # fraction of the configurations in which a pair is too near that is left out
-ROOM = 2.0  # clearance of an initial configuration beyond which more does not count, in units
+ALWAYS = 0.95  # share of the configurations in which a pair is too near that is left out
+ROOM = 0.2  # distance of an initial configuration, above the least one, beyond which more does not count [m]
+SHIFT = 0.1  # distance for which an initial configuration may be one half range farther from the middle [m]
 
 
 class Separation(eqx.Module):
@@ -36,8 +35,12 @@ class Separation(eqx.Module):
     distance: Float[Array, ""] = eqx.field(default=0.03, converter=jnp.asarray)
 
     def __call__(self, chain: Chain, q: Float[Array, " n"]) -> Float[Array, " p"]:
-        """How much farther apart every pair is than it must be, in units of 0.1 m."""
+        """Distance of every pair, less the smallest permissible one, in units of 5 cm."""
         return (distances(chain, self.shapes, q) - self.distance) / UNIT
+
+    def metres(self, clearance: float) -> float:
+        """The distance of a pair [m] from a value of `__call__`."""
+        return UNIT * clearance + float(self.distance)
 
 
 class GivenFunction(eqx.Module):
@@ -46,6 +49,7 @@ class GivenFunction(eqx.Module):
     function: Clearance = eqx.field(static=True)
 
     def __call__(self, chain: Chain, q: Float[Array, " n"]) -> Float[Array, " p"]:
+        """Values of the function."""
         return jnp.asarray(self.function(q))
 
 
@@ -55,7 +59,7 @@ class Nearest(NamedTuple):
     Attributes:
         first: name of a shape.
         second: name of the other shape.
-        time: when they are nearest [s].
+        time: time at which they are nearest [s].
     """
 
     first: str
@@ -63,48 +67,68 @@ class Nearest(NamedTuple):
     time: float
 
 
-def nearest(
-    chain: Chain, shapes: Shapes, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N n"]
-) -> tuple[float, Nearest]:
-    """The smallest distance of a motion [m], and where it is."""
-    found = sampled_distances(chain, shapes, q)
-    sample, pair = np.unravel_index(np.argmin(found), found.shape)
-    return float(found[sample, pair]), Nearest(*shapes.pair_names[pair], float(t[sample]))
+class Beginning(NamedTuple):
+    """What a search begins with.
+
+    Attributes:
+        separation: that of all pairs that can be kept apart.
+        offsets: configurations in which they are apart, less the middle of the ranges.
+        notes: the pairs that are left out.
+    """
+
+    separation: Separation
+    offsets: Float[np.ndarray, "count n"]
+    notes: list[str]
 
 
 def begin_apart(
-    chain: Chain, separation: Separation, within: Range, count: int, seed: int
-) -> tuple[Separation, Float[np.ndarray, "count n"], list[str]]:
-    """The separation of those pairs that can be kept apart, configurations in which they are, and the pairs left out.
+    chain: Chain,
+    separation: Separation,
+    lower: Float[np.ndarray, " n"],
+    upper: Float[np.ndarray, " n"],
+    count: int,
+    seed: int,
+) -> Beginning:
+    """Choose the pairs that can be kept apart within the limits, and configurations in which they are.
 
-    A pair is left out if it is nearer than the distance in at least 95 % of the configurations within the limits. Of the
-    configurations in the central half of every range, those are best that keep 0.2 m more than the distance, as near to the
-    middle as possible; one that keeps less is as much worse as one that is farther from the middle.
+    A pair is left out if it is too near in at least 95 % of 1024 configurations within the limits. Initial configurations
+    are the best of 1024 in the central half of every range, one of which is the middle: those with the largest
+    min(smallest distance, least one + 0.2 m) - 0.1 m |(q - middle) / half range|^2.
 
     Raises:
-        IdentificationError: all pairs are left out, or in no configuration are the others apart.
+        IdentificationError: no pair can be kept apart, or in no configuration are all the others apart.
     """
-    shapes, least = separation.shapes, float(separation.distance)
-    middle, half = (within[1] + within[0]) / 2, (within[1] - within[0]) / 2
+    shapes, least, half = separation.shapes, float(separation.distance), (upper - lower) / 2
     share = np.random.default_rng(seed).uniform(-1, 1, (SAMPLES, chain.nv))
-    share = np.concatenate([share, np.zeros((1, chain.nv)), share[:-1] / 2])
-    found = sampled_distances(chain, shapes, middle + share * half)
-    near = (found[:SAMPLES] < least).mean(axis=0) >= ALWAYS
-    names = [" and ".join(shapes.pair_names[k]) for k in np.flatnonzero(near)]
-    notes = [f"cannot be kept {least:g} m apart and are left out: {'; '.join(names)}"] if names else []
+    share = np.concatenate([share, np.zeros((1, chain.nv)), share[1:] / 2])
+    found = sampled_distances(chain, shapes, (upper + lower) / 2 + share * half) - least
+    near = (found[:SAMPLES] < 0).mean(axis=0) >= ALWAYS
     if near.all():
-        raise IdentificationError(f"no pair of shapes can be kept {least:g} m apart; pass shapes with other pairs or a smaller distance")
-    found, share = found[SAMPLES:, ~near], share[SAMPLES:]
-    apart = found.min(axis=1) - least
-    if apart.max() <= 0:
-        a, b = shapes.pair_names[np.flatnonzero(~near)[found[np.argmax(apart)].argmin()]]
         raise IdentificationError(
-            f"in none of {len(found)} configurations are all shapes {least:g} m apart, at best {a} and {b} "
-            f"{least + apart.max():.3g} m; pass a smaller distance, narrower position limits, or omit this pair"
+            f"no pair of shapes can be kept {least:g} m apart; pass other pairs or a smaller distance"
         )
-    score = np.minimum(apart / UNIT, ROOM) - (share**2).sum(axis=1)
-    best = np.resize(np.argsort(-np.where(apart > 0, score, -np.inf))[: max(1, min(count, (apart > 0).sum()))], count)
-    left = [LeftOut(*shapes.pairs[k], f"nearer than {least:g} m in at least {ALWAYS:.0%} of the configurations") for k in np.flatnonzero(near)]
+    notes = [f"cannot be kept {least:g} m apart, and left out: {_names(shapes, near)}"] if near.any() else []
+    apart, share = found[SAMPLES:, ~near].min(axis=1), share[SAMPLES:]
+    if apart.max() <= 0:
+        nearest = np.flatnonzero(~near)[found[SAMPLES + np.argmax(apart), ~near].argmin()]
+        raise IdentificationError(
+            f"in none of {SAMPLES} configurations in the central half of the position ranges are all shapes {least:g} m apart; "
+            f"at best, {' and '.join(shapes.pair_names[nearest])} are {least + apart.max():.3g} m apart; pass a smaller "
+            "distance, other position limits, or shapes without this pair"
+        )
+    score = np.minimum(apart, ROOM) - SHIFT * (share**2).sum(axis=1)
+    order = np.argsort(-np.where(apart > 0, score, -np.inf))
+    best = np.resize(order[: min(count, int((apart > 0).sum()))], count)
+    return Beginning(Separation(_without(shapes, near), separation.distance), share[best] * half, notes)
+
+
+def _names(shapes: Shapes, which: Bool[np.ndarray, " p"]) -> str:
+    """Names of pairs in words."""
+    return "; ".join(" and ".join(shapes.pair_names[k]) for k in np.flatnonzero(which))
+
+
+def _without(shapes: Shapes, near: Bool[np.ndarray, " p"]) -> Shapes:
+    """The shapes without the pairs that cannot be kept apart."""
+    left = [LeftOut(*shapes.pairs[k], "cannot be kept apart within the limits") for k in np.flatnonzero(near)]
     kept = [pair for pair, out in zip(shapes.pairs, near, strict=True) if not out]
-    shapes = with_pairs(shapes, kept, (*shapes.left_out, *left))
-    return Separation(shapes, separation.distance), share[best] * half, notes
+    return with_pairs(shapes, kept, (*shapes.left_out, *left))
