@@ -33,6 +33,7 @@ from .base import BaseParameters, base_parameters, stacked
 from .columns import Columns, all_columns
 from .excitation import (
     LIMIT_NAMES,
+    ClearanceOf,
     FourierSeries,
     JointTrajectory,
     MotionLimits,
@@ -86,7 +87,7 @@ class ExcitationProblem(NamedTuple):
     limits: MotionLimits
     weights: Float[Array, " n"]
     scale: Float[Array, " b"]
-    clearance: Separation | GivenFunction | None
+    clearance: ClearanceOf | None
     margin: Float[Array, ""]
 
 
@@ -431,8 +432,6 @@ def optimal_excitation(
         whole = as_float64(chain)
         report(STAGE, 0, asked.rounds)
         base = base_parameters(chain, columns)
-        if clearance is not None and not isinstance(clearance, Separation):
-            clearance = GivenFunction(clearance)
         found = _Search(whole, family, limits, usage, clearance, columns, base, noise)
         done, notes = found.run(asked, report)
         notes = found.notes + notes
@@ -466,7 +465,10 @@ class _Search:
 
     def __init__(self, chain, family, limits, usage, clearance, columns, base, noise):
         n = chain.nv
-        self.chain, self.family, self.clearance, self.notes = chain, family, clearance, []
+        self.chain, self.family, self.notes = chain, family, []
+        self.clearance: ClearanceOf | None = clearance
+        if clearance is not None and not isinstance(clearance, Separation):
+            self.clearance = GivenFunction(clearance)
         limits = bounded(chain, limits)
         self.middle, half = (limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
         scaled = MotionLimits(self.middle - half, self.middle + half, *(usage * x for x in limits[2:]))
@@ -481,6 +483,7 @@ class _Search:
         coarse, self.fine, self.verified = (np.einsum("dml,jlk->djmk", m, self.to_coefficients) for m in grids)
         rates = velocity if chain.coupling is None else np.abs(np.asarray(chain.coupling.matrix)) @ velocity
         sign = jnp.maximum(chain.friction.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(rates))
+        self.rest = np.zeros((1, n, coarse.shape[3]))
         self.setting = Setting(
             columns,
             tuple(int(k) for k in base.kept),
@@ -493,7 +496,7 @@ class _Search:
             MotionLimits(*(jnp.asarray(x) for x in scaled)),
             jnp.asarray(1 / noise * noise.min()),
             jnp.ones(base.size),
-            clearance,
+            self.clearance,
             jnp.zeros(()),
         )
 
@@ -526,7 +529,7 @@ class _Search:
 
     def begin(self, count: int, seed: int) -> None:
         """Draw random initial motions about configurations at rest, and scale each of them to satisfy the limits."""
-        shape = (count, self.chain.nv, self.to_coefficients.shape[2])
+        shape = (count, *self.rest.shape[1:])
         self.rest = np.zeros(shape)
         if isinstance(self.clearance, Separation):
             lower, upper = np.asarray(self.limits.lower), np.asarray(self.limits.upper)
