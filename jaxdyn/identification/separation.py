@@ -16,7 +16,7 @@ from ..model.chain import Chain
 
 Clearance = Callable[[Array], Array]  # function q (n,) -> distances, () or (m,), that must not be negative; traceable
 
-UNIT = 0.05  # distance that counts as much as the whole of another limit [m]
+UNIT = 0.1  # distance that counts as much as the whole of another limit [m]
 SAMPLES = 1024  # configurations within the limits, and as many in the central half of every range
 ALWAYS = 0.95  # share of the configurations in which a pair is too near that is left out
 ROOM = 0.2  # distance of an initial configuration, above the least one, beyond which more does not count [m]
@@ -35,7 +35,7 @@ class Separation(eqx.Module):
     distance: Float[Array, ""] = eqx.field(default=0.03, converter=jnp.asarray)
 
     def __call__(self, chain: Chain, q: Float[Array, " n"]) -> Float[Array, " p"]:
-        """Distance of every pair, less the smallest permissible one, in units of 5 cm."""
+        """Distance of every pair, less the smallest permissible one, in units of 10 cm."""
         return (distances(chain, self.shapes, q) - self.distance) / UNIT
 
     def metres(self, clearance: float) -> float:
