@@ -34,6 +34,7 @@ ROWS = (
         "textbook",
         "io",
         "dynamics",
+        "geometry",
         "symbolic",
         "simulation",
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .arguments import WrongUsage, rows
 
 if TYPE_CHECKING:
+    from ..geometry import Shapes
     from ..identification import Filters, TorqueModel
     from ..io import Log
     from ..model import Chain
@@ -80,6 +81,31 @@ def read_model(
     return TorqueModel(
         load(path, allow_nonphysical=True, **given) if allow_nonphysical else load_possible(path, **given)
     )
+
+
+def load_shapes(options: argparse.Namespace, path: str, chain: "Chain") -> "Shapes | None":
+    """Read the shapes of a robot and its surroundings, with `add_shapes`; None, with a warning, if its file has none."""
+    from .. import geometry
+    from ..errors import warn
+    from ..io.loading import read_geometry
+    from ..model.joints import Free
+
+    if options.shapes == "none":
+        if options.environment or options.srdf:
+            raise WrongUsage("--environment and --srdf need shapes: omit --shapes none")
+        return None
+    packages = dict(options.package) or None
+    visual = options.shapes == "visual"
+    if path.endswith(".eqx") or not any(read_geometry(path, collision=not visual, packages=packages)):
+        other = "" if visual or path.endswith(".eqx") else "; --shapes visual uses the visual ones"
+        warn(f"{path} has no {options.shapes} shapes, so that no distances are checked{other}")
+        return None
+    shapes = geometry.read(path, chain, visual=visual, packages=packages, srdf=options.srdf)
+    if options.floor and not any(isinstance(joint, Free) for joint in chain.joints):
+        shapes = geometry.with_environment(chain, shapes, [geometry.floor()])
+    if options.environment:
+        shapes = geometry.with_environment(chain, shapes, options.environment, packages=packages)
+    return shapes
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any
 
 from . import arguments
-from .arguments import WrongUsage, positive
+from .arguments import WrongUsage, not_negative, positive
 from .inputs import files_of, read_model, use_float64
 from .progress import Progress
 
@@ -54,9 +54,9 @@ def add(commands: Any) -> None:
     arguments.add_gravity(option)
     option = command.add_argument_group("sensors").add_argument
     about = "standard deviation of the encoder noise [rad or m] (default: 1e-5)"
-    option("--position-noise", type=deviation, default=1e-5, metavar="S", help=about)
+    option("--position-noise", type=not_negative, default=1e-5, metavar="S", help=about)
     about = "standard deviation of the torque noise [N m or N] (default: 0.05)"
-    option("--torque-noise", type=deviation, default=0.05, metavar="S", help=about)
+    option("--torque-noise", type=not_negative, default=0.05, metavar="S", help=about)
     option("--seed", type=int, default=0, help="seed for the random noise (default: 0)")
     option = command.add_argument_group("how the motion is read").add_argument
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
@@ -101,10 +101,3 @@ def payload(text: str) -> list[float]:
             f"{text!r} must have the form KG or KG,X,Y,Z, with a positive mass, as in --payload 2,0,0,0.05"
         )
     return values if len(values) == 4 else [*values, 0.0, 0.0, 0.0]
-
-
-def deviation(text: str) -> float:
-    value = arguments.finite(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is negative")
-    return value

@@ -1,7 +1,6 @@
 """`jaxdyn view`: show a robot and its motion in the browser."""
 
 import argparse
-import pathlib
 from typing import Any
 
 from . import arguments
@@ -37,8 +36,7 @@ def add(commands: Any) -> None:
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
     option("--topic", metavar="TOPIC", help="topic of the joint states or trajectories in a bag (default: detected)")
     option("--collision", action="store_true", help="show collision shapes instead of visual shapes")
-    about = "folder to which package://NAME refers; may be repeated"
-    arguments.add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
+    arguments.add_packages(option)
     arguments.add_chain(option)
     option("--floating-base", action="store_true", help="connect the root link to the world by a free joint")
     option(
@@ -118,14 +116,3 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
         ignore = FEATURES if format_of(read_bytes(path)) is MJCF else ()
         chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
     return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)
-
-
-def folder(text: str) -> tuple[str, pathlib.Path]:
-    name, sign, value = text.partition("=")
-    if not (sign and name.strip() and value):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must have the form NAME=FOLDER, as in --package my_robot=/opt/my_robot"
-        )
-    if not pathlib.Path(value).is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {value!r} for the package {name.strip()!r}")
-    return name.strip(), pathlib.Path(value)
