@@ -15,6 +15,7 @@ import pytest
 import jaxdyn
 from data_paths import ROOT
 from helpers import random_chain, relative
+from jaxdyn import geometry
 from users_programs.environment import environment
 
 pytest.importorskip("pinocchio")
@@ -136,6 +137,28 @@ def test_robots_of_others_load(wheels):
         except jaxdyn.ModelError as error:
             refused[model.name] = str(error)
     assert peers > 150 and len(refused) <= REFUSED * peers, refused
+
+
+@pytest.mark.nightly
+def test_collision_shapes_of_robots_of_others_are_read(wheels):
+    """Refused: mesh files that the package lacks, and a malformed scale."""
+    read, refused = [], {}
+    for model in files(wheels):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", jaxdyn.ModelWarning)
+                chain = None if model.floating else loaded(model)
+        except jaxdyn.ModelError:
+            continue
+        try:
+            if chain is not None:
+                shapes = geometry.read(model.source, chain, samples=0)
+                read.append((model.name, len(shapes.kinds), len(shapes.pairs)))
+        except jaxdyn.ModelError as error:
+            if "the file has no collision shapes" not in str(error):
+                refused[model.name] = str(error)
+    assert len(read) > 150 and len(refused) <= 0.03 * len(read), refused
+    assert sum(pairs > 0 for _, _, pairs in read) > 0.85 * len(read)
 
 
 @pytest.mark.nightly

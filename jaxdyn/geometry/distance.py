@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..dynamics.engine.lanes import PerLink, by_batch, is_zero, scan_links, scan_shared, sparse_jvp, with_lanes
+from ..dynamics.engine.lanes import PerLink, by_batch, is_zero, scan_links, scan_shared, sparse_jvp, spread_over_lanes, with_lanes
 from ..dynamics.engine.sweep import Link, next_pose_finely, outward, start_pose
 from ..errors import ModelError
 from ..model.chain import Chain, Position, ancestor_mask
@@ -164,6 +164,7 @@ class Bodies(NamedTuple):
 def _placed(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
     """Poses of all cores, and the screws of the joints in world axes, six components (n, *lanes)."""
     chain, shapes, base = scene
+    x = spread_over_lanes(x)
 
     def out(parent, link: Link, _):
         here = next_pose_finely(parent, link)
@@ -174,7 +175,7 @@ def _placed(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
     links, screws = outward(chain, x, out, (rotation, position, nothing))
     centre = position if chain.n == 0 else tuple(p[0] for p in links[1])
     w, v = screws[:3], screws[3:]
-    screws = *w, *add(v, cross(sub(links[1], centre), w))
+    screws = *w, *add(v, cross(sub(links[1], tuple(c[None] for c in centre)), w))
     zero = nothing[0]
     world = tuple(base[i, j] + zero for i in range(3) for j in range(3)), tuple(base[i, 3] + zero for i in range(3)), nothing
     everything = jax.tree.map(lambda several, one: jnp.concatenate([several, one[None]]), links, world)

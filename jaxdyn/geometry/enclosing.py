@@ -61,7 +61,9 @@ def enclosing_capsule(points: Points) -> Enclosure:
         frame = np.roll(starts, 2 - k, axis=0)  # row k becomes the axis, the last row
         frame[0] *= np.linalg.det(frame)
         volume = lambda x, frame=frame: _capsule(local, frame, x)[-1]
-        best = minimize(volume, np.zeros(4), method="Nelder-Mead", options={"maxiter": 400, "xatol": 1e-4, "fatol": 1e-6})
+        best = minimize(
+            volume, np.zeros(4), method="Nelder-Mead", options={"maxiter": 400, "xatol": 1e-4, "fatol": 1e-6}
+        )
         found.append((best.fun, k, best.x, frame))
     _, _, x, frame = min(found, key=lambda item: item[:2])
     rotation, centre, radius, half, volume = _capsule(local, frame, x)

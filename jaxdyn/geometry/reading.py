@@ -41,7 +41,8 @@ def read(
     the links that a joint connects in the file, also across links without shapes. From an MJCF file, the shapes are those of
     `io.geometry_from_mujoco`; MuJoCo's own rules decide which pairs are candidates: contype and conaffinity, `<exclude>`,
     and no pair on a body and its parent (unless the parent is fixed to the world). Explicit contact pairs are always kept.
-    With `visual`, contype and conaffinity are not used.
+    With `visual`, contype and conaffinity are not used. Many MJCF files rule out all pairs within a robot, to save time;
+    `choose_pairs(chain, shapes)` then chooses among all pairs.
 
     Shapes on links that the chain lacks (beyond its `tip`) and height fields are omitted; `Shapes.notes` names them.
 
@@ -66,7 +67,9 @@ def read(
     geometries, faults = read_geometry(path, collision=not visual, packages=packages)
     if faults:
         fault = "; ".join(faults[:3]) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else "")
-        raise ModelError(f"shapes cannot be read, so that others would be incomplete: {fault}", "pass packages={'NAME': FOLDER}")
+        raise ModelError(
+            f"shapes cannot be read, so that others would be incomplete: {fault}", "pass packages={'NAME': FOLDER}"
+        )
     own, notes = _on_links(chain, dict(enumerate(geometries)), path, visual)
     shapes = _with_notes(_made(chain, _with_capsules(own.values()), mesh, vertices), notes)
     robot = parse_robot(read_bytes(path), os.fspath(path))
@@ -85,8 +88,8 @@ def make_shapes(
     """Convex shapes on the links of a chain, from geometry that `io.read_geometry` returned or that was written by hand.
 
     Links that are fused with others by fixed joints carry their shapes along. Spheres, capsules, boxes, cylinders, ellipsoids
-    and planes are exact. A cylinder whose ends are the centres of two spheres of the same radius, on the same link, is one
-    capsule, since URDF has no capsules.
+    and planes are exact. A cylinder whose ends are the centres of two spheres of its radius (to 0.1 % of it), on the same link,
+    is one capsule, since URDF has no capsules.
 
     A mesh is enclosed by the convex hull of at most `vertices` of its vertices. If it has more, the hull is inflated by the
     distance of the farthest vertex left out, so that it contains the mesh; the default of 64 makes the convex hulls of meshes
@@ -117,7 +120,9 @@ def with_environment(
     Args:
         environment: obstacles, whose `link` is their name and whose `pose` is that in the base frame; or a URDF file whose
             joints are all fixed, and whose root link coincides with the base: its links are the obstacles.
-        mesh, vertices, packages: as in `read`.
+        mesh: what encloses each mesh, as in `read`.
+        vertices: largest number of vertices of a hull.
+        packages: folders of ROS packages by name.
 
     Raises:
         ModelError: a file has a joint that is not fixed, or no collision shapes; or an obstacle cannot be read.
@@ -128,19 +133,16 @@ def with_environment(
     taken, m = {*shapes.names}, len(shapes.kinds)
     names = tuple(fresh(name, taken) for name in obstacles.names)
     moving = [k for k, link in enumerate(shapes.links) if link >= 0]
-    join = lambda a, b: jnp.concatenate([a, b.astype(a.dtype)])
-    return Shapes(
-        *(join(getattr(shapes, name), getattr(obstacles, name)) for name in ("pose", "size", "radius")),
-        (*shapes.vertices, *obstacles.vertices),
-        Fixed(
-            shapes.kinds + obstacles.kinds,
-            shapes.links + obstacles.links,
-            shapes.names + names,
-            (*shapes.pairs, *((a, b) for a in moving for b in range(m, m + len(names)))),
-            shapes.left_out,
-            shapes.notes + obstacles.notes,
-        ),
+    join = lambda name: jnp.concatenate([getattr(x, name).astype(shapes.pose.dtype) for x in (shapes, obstacles)])
+    fixed = Fixed(
+        shapes.kinds + obstacles.kinds,
+        shapes.links + obstacles.links,
+        shapes.names + names,
+        (*shapes.pairs, *((a, b) for a in moving for b in range(m, m + len(names)))),
+        shapes.left_out,
+        shapes.notes + obstacles.notes,
     )
+    return Shapes(join("pose"), join("size"), join("radius"), (*shapes.vertices, *obstacles.vertices), fixed)
 
 
 def floor(height: float = 0.0) -> Geometry:
@@ -161,9 +163,7 @@ class _Core(NamedTuple):
     remark: str = ""
 
 
-def _made(
-    chain: Chain, geometries: Iterable[Geometry], mesh: Enclosing, most: int, *, on_base: bool = False
-) -> Shapes:
+def _made(chain: Chain, geometries: Iterable[Geometry], mesh: Enclosing, most: int, *, on_base: bool = False) -> Shapes:
     """Shapes without pairs, in the order of the geometries; `on_base` for obstacles, whose links are not those of the chain."""
     if mesh not in ("hull", "capsule") or most < 4:
         raise ModelError(f"mesh={mesh!r}, vertices={most}", 'pass mesh="hull" or "capsule", and at least 4 vertices')
@@ -195,7 +195,9 @@ def _primitive(shape: Geometry) -> _Core:
     """A shape other than a mesh as core and radius, in its own frame."""
     x, y, z = size = np.asarray(shape.size, float)
     if not (size >= 0).all():
-        raise ModelError(f"the {shape.kind} on link {shape.link!r} has the size {shape.size}", "sizes cannot be negative")
+        raise ModelError(
+            f"the {shape.kind} on link {shape.link!r} has the size {shape.size}", "sizes cannot be negative"
+        )
     sizes = {"capsule": (0, 0, z / 2), "cylinder": (x, x, z / 2), "box": size / 2, "ellipsoid": (x, y, z)}
     radius = x if shape.kind in ("sphere", "capsule") else 0.0
     return _Core(shape.kind, np.eye(4), np.array(sizes.get(shape.kind, (0, 0, 0)), float), radius)  # type: ignore[arg-type]
@@ -208,7 +210,9 @@ def _enclosed(shape: Geometry, mesh: Enclosing, most: int) -> _Core:
     surfaces = [(np.asarray(vertices, float) * scale, faces) for vertices, faces in surfaces]
     points = np.concatenate([vertices[np.unique(faces)] for vertices, faces in surfaces])
     if not len(points) or not np.isfinite(points).all():
-        raise ModelError(f"the mesh of link {shape.link!r} has no vertices, or one that is not finite", "repair the mesh")
+        raise ModelError(
+            f"the mesh of link {shape.link!r} has no vertices, or one that is not finite", "repair the mesh"
+        )
     found = enclosing_hull(points, most) if mesh == "hull" else enclosing_capsule(points)
     volumes = [enclosed_volume(*surface) for surface in surfaces]
     solid = None if None in volumes else abs(sum(volumes))  # type: ignore[arg-type]
@@ -230,7 +234,8 @@ def _with_capsules(geometries: Iterable[Geometry]) -> list[Geometry]:
         at = lambda centre, shape=shape, radius=radius: {
             j
             for j, x in spheres.items()
-            if x.link == shape.link and np.allclose([*x.pose[:3, 3], x.size[0]], [*centre, radius], rtol=0, atol=1e-4 * radius)
+            if x.link == shape.link
+            and np.allclose([*x.pose[:3, 3], x.size[0]], [*centre, radius], rtol=0, atol=1e-3 * radius)
         }
         ends = [at(shape.pose[:3, 3] + sign * half) for sign in (-1, 1)]
         if all(ends):
@@ -272,7 +277,9 @@ def _obstacles(
         poses[joint.child] = poses[joint.parent] @ joint.origin
     geometries, faults = read_geometry(path, collision=True, packages=packages)
     if faults or not geometries:
-        raise ModelError(faults[0] if faults else "the file has no collision shapes", "add them or repair them", place=path)
+        raise ModelError(
+            faults[0] if faults else "the file has no collision shapes", "add them or repair them", place=path
+        )
     return tuple(dataclasses.replace(shape, pose=poses[shape.link] @ shape.pose) for shape in geometries)
 
 
@@ -284,19 +291,14 @@ def _from_mujoco(
     own, notes = _on_links(chain, found, path, visual)
     shapes = _with_notes(_made(chain, own.values(), *enclosing), [*omitted, *notes])
     index = {g: k for k, g in enumerate(own)}
-    explicit = {tuple(sorted((index[g], index[h]))) for g, h in zip(*_explicit(model), strict=True) if {g, h} <= index.keys()}
+    paired = zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True)
+    kept = {tuple(sorted((index[g], index[h]))) for g, h in paired if {g, h} <= index.keys()}
     names = body_names(model)
     parents = {names[b]: names[p] for b, p in enumerate(model.body_parentid) if b and p}
-    reasons = _filtered(model, list(own), shapes, visual)
-    by_name = choose_pairs(
-        chain, shapes, disabled=excluded, neighbours=nearest_above(parents, {*description_links(shapes.names)}), samples=0
-    )
-    reasons = {(x.first, x.second): x.reason for x in by_name.left_out} | reasons
-    return sift(chain, shapes, {k: v for k, v in reasons.items() if k not in explicit}, explicit, samples=samples)
-
-
-def _explicit(model: Any) -> tuple[list[int], list[int]]:
-    return [int(g) for g in model.pair_geom1], [int(g) for g in model.pair_geom2]
+    near = nearest_above(parents, {*description_links(shapes.names)})
+    by_name = choose_pairs(chain, shapes, disabled=excluded, neighbours=near, samples=0)
+    reasons = {(x.first, x.second): x.reason for x in by_name.left_out} | _filtered(model, list(own), shapes, visual)
+    return sift(chain, shapes, {k: why for k, why in reasons.items() if k not in kept}, kept, samples=samples)
 
 
 def _filtered(model: Any, geoms: list[int], shapes: Shapes, visual: bool) -> dict[Pair, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-WHEELS = "example-robot-data", "pybullet", "robosuite", "dm_control", "gymnasium", "gymnasium-robotics"
+WHEELS = "example-robot-data", "pybullet", "robosuite", "dm_control", "gymnasium", "gymnasium-robotics", "mjlab"
 FREE_NAME = "root_joint"  # Pinocchio's name of a free base
 
 
@@ -32,7 +32,7 @@ class Model(NamedTuple):
 
 
 def fetch(folder: Path) -> None:
-    """Unpack the wheels below a folder, each in one of its own, where they are not there yet: 470 MB to fetch.
+    """Unpack the wheels below a folder, each in one of its own, where they are not there yet: 500 MB to fetch.
 
     Raises:
         OSError: pip cannot fetch them.
