@@ -16,7 +16,8 @@ from jaxtyping import Array, Float, UInt8
 from ..errors import OutputError
 from ..io.files import check_output_folder, write_whole
 from ..model.chain import Chain, coordinate_names, layout, turning_joints
-from .scene import build_scene, effort_limits, line_ends, link_poses, placed, positions_at, skeleton
+from ..model.configuration import positions_at
+from .scene import build_scene, effort_limits, line_ends, link_poses, placed, skeleton
 
 Row = Float[Array, " N"] | Float[np.ndarray, " N"]
 Rows = Float[Array, "rows k"] | Float[np.ndarray, "rows k"]

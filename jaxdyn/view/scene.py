@@ -1,6 +1,6 @@
 """A robot as data for rendering: triangles fixed to its links, lines from joint to joint, a camera and a ground plane.
 
-Also the limits of its coordinates, for sliders and plots, and the positions of a motion between its samples.
+Also the limits of its coordinates, for sliders and plots.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from ..dynamics import forward_kinematics
 from ..errors import ModelError
 from ..io.shapes import Colour, Geometry, Surface, mesh_file, read_mesh
 from ..model.chain import Chain, coordinate_limits, coordinate_names, frame_index, layout, turning_joints
-from ..model.configuration import difference, integrate, neutral_configuration
+from ..model.configuration import neutral_configuration
 from ..report.pictures import equivalent_ellipsoid
 from ..spatial.inertia import pseudo_inertia
 
@@ -298,23 +298,6 @@ def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray
 @jax.jit
 def _poses(chain: Chain, q: Array) -> Array:
     return jax.lax.map(lambda x: forward_kinematics(chain, x), q)  # compiles in half the time of a batch
-
-
-def positions_at(
-    chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
-) -> Float[np.ndarray, "M nq"]:
-    """Positions of a sampled motion at other times [s], interpolated linearly, or along screws for quaternion joints."""
-    times = np.clip(times, t[0], t[-1])
-    k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
-    share = (times - t[k]) / (t[k + 1] - t[k])
-    if chain.nq == chain.nv:
-        return q[k] + share[:, None] * (q[k + 1] - q[k])
-    return np.asarray(_between(chain, *(jnp.asarray(x, chain.dtype) for x in (q[k], q[k + 1], share))), float)
-
-
-@jax.jit
-def _between(chain: Chain, q0: Array, q1: Array, share: Array) -> Array:
-    return jax.vmap(lambda a, b, s: integrate(chain, a, s * difference(chain, a, b)))(q0, q1, share)
 
 
 def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:

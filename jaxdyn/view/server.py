@@ -12,6 +12,7 @@ from jaxtyping import Float
 from ..errors import ModelError
 from ..io.logs import Motion
 from ..model.chain import coordinate_names
+from ..model.configuration import positions_at
 from .scene import (
     FIELD_OF_VIEW,
     Scene,
@@ -19,7 +20,6 @@ from .scene import (
     effort_limits,
     frame_scene,
     line_ends,
-    positions_at,
     slider_ranges,
     start_configuration,
 )
