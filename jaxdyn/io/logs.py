@@ -762,7 +762,7 @@ def write_log(path: str | os.PathLike[str], log: Log) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Motion:
-    """A sampled motion of a robot; q contains quaternions of spherical and free joints, and tau, qd or qdd is None if unknown."""
+    """A sampled motion of a robot; q contains quaternions of spherical and free joints; tau, qd and qdd may be unknown."""
 
     t: Float[np.ndarray, " N"]
     q: Float[np.ndarray, "N nq"]

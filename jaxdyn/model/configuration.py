@@ -167,3 +167,17 @@ def positions_at(
 @jax.jit
 def _between(chain: Chain, q0: Array, q1: Array, share: Array) -> Array:
     return jax.vmap(lambda a, b, s: integrate(chain, a, s * difference(chain, a, b)))(q0, q1, share)
+
+
+def differences(
+    chain: Chain, q0: Float[np.ndarray, "N nq"], q1: Float[np.ndarray, "N nq"]
+) -> Float[np.ndarray, "N nv"]:
+    """The `difference` of every pair of rows, in NumPy."""
+    if chain.nq == chain.nv:
+        return q1 - q0
+    return np.asarray(_differences(chain, *(jnp.asarray(x, chain.dtype) for x in (q0, q1))), float)
+
+
+@jax.jit
+def _differences(chain: Chain, q0: Array, q1: Array) -> Array:
+    return jax.vmap(lambda a, b: difference(chain, a, b))(q0, q1)
