@@ -77,7 +77,7 @@ def read_model(
         model = load_torque_model(path)
         return dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
     given = {"gravity": options.gravity, "ignore_inertials": getattr(options, "ignore_inertials", False)}
-    given |= {"lock": lock or None, "tip": tip}
+    given |= {"lock": lock or None, "tip": tip, "floating_base": getattr(options, "floating_base", False)}
     return TorqueModel(
         load(path, allow_nonphysical=True, **given) if allow_nonphysical else load_possible(path, **given)
     )

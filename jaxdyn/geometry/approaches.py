@@ -1,5 +1,6 @@
 """Closest approach of shapes during a sampled motion, also between the samples."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,12 @@ class Approach(NamedTuple):
     time: float
     bound: float
     begin: float | None
+
+
+def first_contact(approaches: Iterable[Approach]) -> str:
+    """Words such as "touches at 1.23 s: forearm and floor", for the pair that touches first; "" if no pair does."""
+    found = min(((x.begin, x.first, x.second) for x in approaches if x.begin is not None), default=None)
+    return "" if found is None else f"touches at {found[0]:.2f} s: {found[1]} and {found[2]}"
 
 
 def closest_approaches(
