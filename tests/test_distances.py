@@ -15,6 +15,7 @@ import jaxdyn
 from helpers import random_chain
 from jaxdyn import geometry
 from jaxdyn.geometry import Fixed, Shapes, closest_points, distances
+from jaxdyn.spatial.so3 import rotation_exp
 
 coal = pytest.importorskip("coal")
 EXACT = ("sphere", "capsule", "box", "plane")
@@ -137,7 +138,7 @@ def test_derivatives_are_those_of_central_differences(kinds):
     change = size * rng.normal(size=size.shape), radius * rng.normal(size=radius.shape)
 
     def along(step, pose, size, radius, spin, shift, stretch, swell):
-        turn = jax.vmap(lambda w: so3.exp(step * w))(spin)
+        turn = jax.vmap(lambda w: rotation_exp(step * w))(spin)
         moved = jax.vmap(lambda t, r, p: t.at[:3, :3].set(t[:3, :3] @ r).at[:3, 3].add(step * p))(pose, turn, shift)
         fixed = Fixed(tuple(kinds), (-1, 0), ("a", "b"), ((0, 1),))
         shapes = Shapes(moved, size + step * stretch, radius + step * swell, (), fixed)

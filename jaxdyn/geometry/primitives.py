@@ -95,7 +95,8 @@ def _segment_and_box(a: Core, b: Core) -> Closest:
     apart = excess(t)
     length = jnp.sqrt(dot(apart, apart))
     n, depth, deepest = _least_overlap(c, d, end, half, t)
-    outside = length > 0
+    # a segment through the box may have been found where it enters, outside by rounding
+    outside = length > 16 * jnp.finfo(jnp.result_type(length)).eps * (end + sum(map(jnp.abs, c)))
     n = tuple(jnp.where(outside, -x / jnp.where(outside, length, 1), y) for x, y in zip(apart, n, strict=True))
     distance = jnp.where(outside, length, depth)
     on_segment = add(c, scale(jnp.where(outside, t, deepest), d))
