@@ -97,8 +97,8 @@ def load_shapes(options: argparse.Namespace, path: str, chain: "Chain") -> "Shap
     packages = dict(options.package) or None
     visual = options.shapes == "visual"
     if path.endswith(".eqx") or not any(read_geometry(path, collision=not visual, packages=packages)):
-        other = "" if visual or path.endswith(".eqx") else "; --shapes visual uses the visual ones"
-        warn(f"{path} has no {options.shapes} shapes, so that no distances are checked{other}")
+        other = "" if visual or path.endswith(".eqx") else " (--shapes visual uses the visual ones)"
+        warn(f"{path} has no {options.shapes} shapes: no distances are checked{other}")
         return None
     shapes = geometry.read(path, chain, visual=visual, packages=packages, srdf=options.srdf)
     if options.floor and not any(isinstance(joint, Free) for joint in chain.joints):
