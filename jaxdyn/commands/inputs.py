@@ -83,10 +83,13 @@ def read_model(
     )
 
 
-def load_shapes(options: argparse.Namespace, path: str, chain: "Chain") -> "Shapes | None":
-    """Read the shapes of a robot and its surroundings, with `add_shapes`; None, with a warning, if its file has none."""
+def load_shapes(options: argparse.Namespace, path: str, chain: "Chain", required: bool = True) -> "Shapes | None":
+    """Read the shapes of a robot and its surroundings, with `add_shapes`; None if its file has none.
+
+    If they are required, that is a warning, and shapes that cannot be read are an error; otherwise, a warning.
+    """
     from .. import geometry
-    from ..errors import warn
+    from ..errors import ModelError, warn
     from ..io.loading import read_geometry
     from ..model.joints import Free
 
@@ -97,15 +100,30 @@ def load_shapes(options: argparse.Namespace, path: str, chain: "Chain") -> "Shap
     packages = dict(options.package) or None
     visual = options.shapes == "visual"
     if path.endswith(".eqx") or not any(read_geometry(path, collision=not visual, packages=packages)):
-        other = "" if visual or path.endswith(".eqx") else " (--shapes visual uses the visual ones)"
-        warn(f"{path} has no {options.shapes} shapes: no distances are checked{other}")
+        if required:
+            other = "" if visual or path.endswith(".eqx") else " (--shapes visual uses the visual ones)"
+            warn(f"{path} has no {options.shapes} shapes: no distances are checked{other}")
         return None
-    shapes = geometry.read(path, chain, visual=visual, packages=packages, srdf=options.srdf)
+    try:
+        shapes = geometry.read(path, chain, visual=visual, packages=packages, srdf=options.srdf)
+    except ModelError as error:
+        if required or options.srdf:
+            raise
+        warn(f"no distances are checked: {error}")
+        return None
     if options.floor and not any(isinstance(joint, Free) for joint in chain.joints):
         shapes = geometry.with_environment(chain, shapes, [geometry.floor()])
     if options.environment:
         shapes = geometry.with_environment(chain, shapes, options.environment, packages=packages)
     return shapes
+
+
+def contact_of(options: argparse.Namespace, path: str, chain: "Chain", t: Any, q: Any) -> "tuple[Shapes | None, str]":
+    """The shapes of a robot, if known, and what touches first during a motion, in words; "" if nothing does."""
+    from ..geometry.approaches import closest_approaches, first_contact
+
+    shapes = load_shapes(options, path, chain, required=False)
+    return shapes, "" if shapes is None else first_contact(closest_approaches(chain, shapes, t, q))
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 from . import arguments
 from .arguments import WrongUsage, not_negative, positive
-from .inputs import files_of, read_model, use_float64
+from .inputs import contact_of, files_of, read_model, use_float64
 from .progress import Progress
 
 EPILOG = """The robot follows the trajectory under computed-torque control at 1 kHz or faster, with the model's torques as
 feed-forward. The command fails if the tracking error of a joint exceeds a tenth of its range of motion. All terms of the
-model are simulated; for a model.eqx, these include friction with memory or load dependence, and springs.
+model are simulated; for a model.eqx, these include friction with memory or load dependence, and springs. Contacts are not
+simulated; if shapes are known, the first ones that touch are named.
 
 exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted
 
@@ -52,6 +53,7 @@ def add(commands: Any) -> None:
     )
     arguments.add_chain(option)
     arguments.add_gravity(option)
+    arguments.add_shapes(command.add_argument_group("shapes").add_argument)
     option = command.add_argument_group("sensors").add_argument
     about = "standard deviation of the encoder noise [rad or m] (default: 1e-5)"
     option("--position-noise", type=not_negative, default=1e-5, metavar="S", help=about)
@@ -84,12 +86,15 @@ def run(options: argparse.Namespace) -> int:
     with Progress(options.quiet) as progress, progress.stage("simulating"):
         log, errors = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed)
         write_log(options.out, log)
+    _, contact = contact_of(options, options.model, chain, log.t, log.q)
     if not options.quiet:
         print(f"{options.out}: {len(log)} samples, {log.t[-1] - log.t[0]:.6g} s, {chain.nv} joints")
         if options.payload is not None:
             mass, *where = options.payload
             place = ", ".join(f"{x:g}" for x in where)
             print(f"payload: {mass:g} kg at {place} m in {options.frame or chain.topology.tip_name}")
+        if contact:
+            print(contact)
         print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in errors)}")
     return arguments.OK
 

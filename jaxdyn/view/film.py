@@ -159,6 +159,7 @@ def _finished(figure: Any, what: str, limited: bool, path: str | os.PathLike[str
 
 
 _BONE, _JOINT, _TRACE, _NEAREST, _OVERLAP = "#30475e", "#f28e2b", "#59a14f", "#1f5fa8", "#d62728"
+_COLOURS = 120  # of a GIF, besides these
 _CLEAR = 0.5  # opacity of bodies, behind which lines are seen
 
 
@@ -346,16 +347,18 @@ def _triangles(
 
 def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) -> bytes:
     """Encode frames as a GIF, with one common palette so that colours do not flicker."""
-    from PIL import Image
+    from PIL import Image, ImageColor
 
     frames = [Image.fromarray(picture) for picture in pictures]
     sample = frames[:: max(1, len(frames) // 6)]
-    sheet = Image.new("RGB", (sample[0].width, sample[0].height * len(sample) + 16))
-    for k, colour in enumerate((_BONE, _JOINT, _TRACE, _NEAREST, _OVERLAP)):  # also of lines that few frames show
-        sheet.paste(colour, (16 * k, sheet.height - 16, 16 * k + 16, sheet.height))
+    sheet = Image.new("RGB", (sample[0].width, sample[0].height * len(sample)))
     for k, frame in enumerate(sample):
         sheet.paste(frame, (0, k * frame.height))
-    palette = sheet.quantize(128, dither=Image.Dither.NONE)
+    palette = sheet.quantize(_COLOURS, dither=Image.Dither.NONE)
+    own = [
+        x for colour in (_BONE, _JOINT, _TRACE, _NEAREST, _OVERLAP) for x in ImageColor.getrgb(colour)
+    ]  # also if rare
+    palette.putpalette([*(palette.getpalette() or [])[: 3 * _COLOURS], *own])
     first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     content = io.BytesIO()
     shown = _gif_delay(fps)
