@@ -211,7 +211,7 @@ def _clearance(options: argparse.Namespace, chain: "Chain") -> "Separation | Non
     except ModelError as error:
         if options.environment:
             raise
-        warn(f"no collision shapes: nothing keeps the robot from touching itself or the floor ({error})")
+        warn(f"no collision shapes: nothing keeps the robot from touching itself or the floor ({error.fault})")
         return None
     if not options.no_floor:
         shapes = with_environment(chain, shapes, [floor()])
