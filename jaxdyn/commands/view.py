@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     """Show the robot until interrupted; return the exit code."""
     import sys
 
+    from ..io.loading import read_geometry
     from ..io.logs import read_motion
     from ..view.film import animate
     from ..view.scene import build_scene
@@ -87,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
         if not options.quiet:
             print(f"{options.film}: {count} pictures", *filter(None, [contact]), sep="\n")
         return arguments.OK
+    if not shapes and convex is None and not options.model.endswith(".eqx"):
+        shapes, notes = read_geometry(options.model, collision=True, packages=dict(options.package) or None)
     scene = build_scene(chain, shapes, [*notes, *filter(None, [contact])], convex)
     viewer = open_viewer(scene, motion, ghost=ghost, host=options.host, port=options.port)
     try:
@@ -119,6 +122,4 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
         warnings.filterwarnings("ignore", ".*: omitted: ", UserWarning)  # about forces, which are not shown
         ignore = FEATURES if format_of(read_bytes(path)) is MJCF else ()
         chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
-    packages = dict(options.package) or None
-    shapes, notes = read_geometry(path, collision=options.collision, packages=packages)
-    return chain, *((shapes, notes) if shapes or notes else read_geometry(path, collision=True, packages=packages))
+    return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)

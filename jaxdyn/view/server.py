@@ -159,6 +159,7 @@ class Viewer:
                 opacity=None if opacity >= 1 else opacity,
                 side="double",
                 visible=part.shown,
+                cast_shadow=not part.is_plane,
             )
             self._parts.setdefault(part.group, []).append((handle, part.shown))
         lines = scene.add_line_segments(
