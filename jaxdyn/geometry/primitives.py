@@ -48,8 +48,8 @@ def _segments(a: Core, b: Core) -> Closest:
     u, v, c = a.rotation[2::3], b.rotation[2::3], sub(b.centre, a.centre)
     across = cross(u, v)  # and not 1 - (u . v)^2, which has half the digits for nearly parallel segments
     sine = dot(across, across)
-    tiny = jnp.finfo(jnp.result_type(sine)).tiny
-    s = _clip(dot(cross(c, v), across) / jnp.maximum(sine, tiny), a.size[2])
+    crossing = sine > jnp.sqrt(jnp.finfo(jnp.result_type(sine)).tiny)  # its square, in derivatives, does not underflow
+    s = _clip(dot(cross(c, v), across) / jnp.where(crossing, sine, 1), a.size[2])
     cosine = dot(u, v)
     t = _clip(s * cosine - dot(v, c), b.size[2])
     s = _clip(dot(u, c) + t * cosine, a.size[2])
@@ -93,7 +93,8 @@ def _segment_and_box(a: Core, b: Core) -> Closest:
     share = jnp.where((high > low) & (rise > 0), -low_slope / jnp.where(rise > 0, rise, 1), 0.5)
     t = low + share * (high - low)  # the middle, if the distance is constant in between
     apart = excess(t)
-    length = jnp.sqrt(dot(apart, apart))
+    square = dot(apart, apart)
+    length = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
     n, depth, deepest = _least_overlap(c, d, end, half, t)
     # a segment through the box may have been found where it enters, outside by rounding
     outside = length > 16 * jnp.finfo(jnp.result_type(length)).eps * (end + sum(map(jnp.abs, c)))
