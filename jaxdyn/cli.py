@@ -10,12 +10,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from ._version import __version__
-from .commands import compare, completion, excite, export, identify, payload, simulate, view
+from .commands import check, compare, completion, excite, export, identify, payload, simulate, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED, OK, USAGE, WrongUsage
 from .commands.cache import kept_programs
 from .errors import JaxdynError, ModelWarning, as_python
 
-COMMANDS = (excite, simulate, identify, payload, compare, view, export)
+COMMANDS = (excite, check, simulate, identify, payload, compare, view, export)
 
 EPILOG = (
     "`jaxdyn COMMAND --help` lists the options of a command. For a guide to identification, see docs/identification.md."

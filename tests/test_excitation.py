@@ -49,6 +49,7 @@ from jaxdyn.identification.excitation_design import (
     rated,
     summary,
 )
+from jaxdyn.identification.separation import GivenFunction
 from regression import dense, known_arm, states
 
 
@@ -156,7 +157,8 @@ LIMITS = {"lower": -2.0, "upper": 2.0, "velocity": 2.0, "acceleration": 10.0, "t
 def limit_usage(chain, trajectory, limits, t, clearance=None):
     """Shares of the limits by name, and the smallest clearance, from the trajectory and its exact derivatives."""
     (q, qd, qdd), (_, _, qddd) = jax.jvp(trajectory, (jnp.asarray(t),), (jnp.ones_like(jnp.asarray(t)),))
-    used, least = largest_shares(chain, bounded(chain, limits), np.stack([q, qd, qdd, qddd]), clearance)
+    clearance = None if clearance is None else GivenFunction(clearance)
+    used, least, _ = largest_shares(chain, bounded(chain, limits), np.stack([q, qd, qdd, qddd]), clearance)
     return dict(zip(LIMIT_NAMES, used, strict=True)), least
 
 
@@ -209,8 +211,8 @@ def by_hand():
     bounds = ([-1.0, 0.5], [0.5, 3.0], [2.0, 3.0], [4.0, 3.0], [5.0, 9.0], [3.0, 2.0])
     limits = MotionLimits(*map(jnp.asarray, bounds))
     weights, scale = jnp.asarray([1.0, 0.4]), jnp.asarray(rng.uniform(0.5, 2, len(KEPT)))
-    setting = Setting(Powers(), KEPT, clearance, torques=True)
-    arrays = jnp.asarray(coarse), jnp.asarray(fine), limits, weights, scale, jnp.asarray(0.2)
+    setting = Setting(Powers(), KEPT, torques=True)
+    arrays = jnp.asarray(coarse), jnp.asarray(fine), limits, weights, scale, GivenFunction(clearance), jnp.asarray(0.2)
     return setting, ExcitationProblem(chain, *arrays), jnp.asarray(0.3 * rng.normal(size=(3, 2, 3)))
 
 
@@ -231,7 +233,7 @@ def criterion_and_excess(setting, problem, z):
     tau = rows[:, :, :20] @ chain.inertia.reshape(-1) + chain.armature[None] * qdd
     tau += chain.friction.viscous[None] * qd + chain.friction.offset[None]
     others = [jnp.abs(tau) / limits.torque[None] - 1]
-    others.append(problem.margin - jnp.stack([setting.clearance(y) for y in q]))
+    others.append(problem.margin - jnp.stack([problem.clearance(problem.chain, y) for y in q]))
     return value, linear, jnp.concatenate([y.reshape(-1) for y in others])
 
 
@@ -391,28 +393,28 @@ def test_motions_are_scaled_until_they_hold_all_limits(elbow, elbow_search):
     def used(factors):
         motion = offset * factors
         motion[0] += middle
-        return largest_shares(chain, limits, motion, room)
+        return largest_shares(chain, limits, motion, GivenFunction(room))[:2]
 
     linear = used(np.ones(2))[0][:4].max(0)
     loose = limits._replace(torque=np.full(2, 1e9))
-    factors, holds = repaired(chain, loose, offset / linear * [3.0, 0.1], None)
+    factors, holds = repaired(chain, loose, middle, offset / linear * [3.0, 0.1], None)
     assert holds
     np.testing.assert_allclose(factors, [1 / 3, 1.0], rtol=1e-8)  # a joint that holds its limits is left alone
     # both joints alike where a torque is too large, to the next halving
     heavy = limits._replace(torque=np.array([16.0, 15.0]))
     offset /= linear
-    factors, holds = repaired(chain, heavy, offset, room)
+    factors, holds = repaired(chain, heavy, middle, offset, GivenFunction(room))
     share = factors[0]
     torques = [used(np.full(2, x))[0][4] * limits.torque / heavy.torque for x in (share, share + 1 / 256)]
     assert holds and share == factors[1] == pytest.approx(round(256 * share) / 256, rel=1e-8) and share < 1
     assert torques[0].max() <= 1 < torques[1].max()
-    assert not repaired(chain, heavy._replace(torque=np.array([1.0, 15.0])), offset, room)[1]
+    assert not repaired(chain, heavy._replace(torque=np.array([1.0, 15.0])), middle, offset, GivenFunction(room))[1]
 
 
 def test_the_coarse_grid_asks_for_less_by_what_the_fine_one_shows(elbow_search):
     limits = elbow_search.limits
     z = 2.0 * np.random.default_rng(1).normal(size=(2, elbow_search.to_coefficients.shape[2]))
-    most, least = elbow_search._shares(z)
+    most, least, _ = elbow_search._shares(z)
     elbow_search.limits = limits._replace(torque=most[4] / [1.05, 1.3] * limits.torque)
     elbow_search._tighten(z)
     found = elbow_search.problem

@@ -15,11 +15,11 @@ from helpers import random_chain
 from jaxdyn.cli import main
 from jaxdyn.commands.view import read_robot
 from jaxdyn.io.shapes import find_mesh
+from jaxdyn.model.configuration import positions_at
 from jaxdyn.view import scene as triangles
 from jaxdyn.view.scene import (
     effort_limits,
     line_ends,
-    positions_at,
     slider_ranges,
     sliding_coordinates,
     start_configuration,

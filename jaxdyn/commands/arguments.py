@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import math
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,25 @@ def add_gravity(option: Callable[..., Any]) -> None:
     option("--gravity", nargs=3, type=finite, metavar=("X", "Y", "Z"), help=about)
 
 
+def add_packages(option: Callable[..., Any]) -> None:
+    """Add the option for folders of ROS packages, in which meshes are."""
+    about = "folder to which package://NAME refers; may be repeated"
+    add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
+
+
+def add_shapes(option: Callable[..., Any]) -> None:
+    """Add the options that say what the robot may touch (see `inputs.load_shapes`)."""
+    about = "shapes of the links whose distances are checked (default: collision)"
+    option("--shapes", choices=("collision", "visual", "none"), default="collision", help=about)
+    option(
+        "--environment", metavar="FILE", help="obstacles: a URDF with fixed joints, whose root link is the robot's base"
+    )
+    about = "there is no floor; otherwise, a robot with a fixed base stands on one, at z = 0 of its base"
+    option("--no-floor", dest="floor", action="store_false", help=about)
+    option("--srdf", metavar="FILE", help="SRDF file with pairs of links that are not checked")
+    add_packages(option)
+
+
 def finite(text: str) -> float:
     try:
         value = float(text)
@@ -75,6 +95,13 @@ def positive(text: str) -> float:
     value = finite(text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not positive")
+    return value
+
+
+def not_negative(text: str) -> float:
+    value = finite(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is negative")
     return value
 
 
@@ -121,3 +148,14 @@ def checked_rows(text: str) -> str:
     if not is_rows(text):
         raise argparse.ArgumentTypeError(f"{text!r} must be FIRST:LAST, as in --rows 500:37500, or : for all rows")
     return text
+
+
+def folder(text: str) -> tuple[str, pathlib.Path]:
+    name, sign, value = text.partition("=")
+    if not (sign and name.strip() and value):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must have the form NAME=FOLDER, as in --package my_robot=/opt/my_robot"
+        )
+    if not pathlib.Path(value).is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {value!r} for the package {name.strip()!r}")
+    return name.strip(), pathlib.Path(value)

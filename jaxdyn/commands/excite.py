@@ -12,7 +12,7 @@ from .progress import Progress
 from .settings import READING, add_settings, settings_of
 
 if TYPE_CHECKING:
-    from ..identification import FourierSeries
+    from ..identification import FourierSeries, Separation
     from ..identification.excitation import MotionLimits
     from ..model import Chain
 
@@ -50,6 +50,7 @@ def add(commands: Any) -> None:
     option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the file (default: 1000)")
     option("--picture", metavar="FILE", help="plot the trajectory and its limits to a PNG, SVG or PDF file")
     _add_limits(command.add_argument_group("trajectory and limits").add_argument)
+    _add_clearance(command.add_argument_group("clearance").add_argument)
     _add_design(command.add_argument_group("design").add_argument)
     arguments.add_layout(command.add_argument_group("how the log of --compare is read").add_argument)
     arguments.add_chain(option)
@@ -80,6 +81,17 @@ def _add_limits(option) -> None:
     )
 
 
+def _add_clearance(option) -> None:
+    """Add the options for what the robot must not touch."""
+    about = "least distance of the robot's collision shapes from each other, from the floor and from obstacles [m], or none "
+    about += "(default: 0.03)"
+    option("--clearance", type=distance, default=0.03, metavar="M", help=about)
+    about = "do not keep the robot above z = 0 of its base frame, which is by default the floor, or the table, wall or ceiling "
+    option("--no-floor", action="store_true", help=about + "to which its base is mounted")
+    about = "URDF file of obstacles in the base frame: collision shapes of links that fixed joints connect"
+    option("--environment", metavar="FILE", help=about)
+
+
 def _add_design(option) -> None:
     """Add the options for the objective and the extent of the search."""
     about = f"drive terms to excite (default: {','.join(arguments.DRIVES)})"
@@ -100,6 +112,10 @@ def _add_design(option) -> None:
     option("--seed", type=int, default=0, help="seed for the random initial motions (default: 0)")
 
 
+def distance(text: str) -> float | None:
+    return None if text.strip() == "none" else positive(text)
+
+
 def bounds(text: str) -> list[float]:
     return [math.inf if x.strip() == "inf" else finite(x) for x in text.split(",")]
 
@@ -114,6 +130,8 @@ def run(options: argparse.Namespace) -> int:
         raise WrongUsage(
             "--rows, --columns, --topic and --gains say how the log of --compare is read, but none is given"
         )
+    if options.environment and options.clearance is None:
+        raise WrongUsage("--environment needs a clearance, but --clearance is none")
     check_logs(options, 1)
     use_float64()
     from ..identification.columns import Columns
@@ -127,6 +145,7 @@ def run(options: argparse.Namespace) -> int:
         check_output_folder(folder, (name,))  # before the long computation
         os.makedirs(folder, exist_ok=True)
     chain, limits, family = _problem(options)
+    clearance = _clearance(options, chain)
     log = next(read_logs(options, compared_logs, chain, options.model), None)
     log = None if log is None else check_log(log, chain, allow_still=True)
     columns = Columns(options.terms)
@@ -140,6 +159,7 @@ def run(options: argparse.Namespace) -> int:
             family,
             limits=limits,
             usage=options.usage,
+            clearance=clearance,
             columns=columns,
             torque_noise=noise,
             search=search,
@@ -152,6 +172,12 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet:
         compared = None if log is None else compare_with_log(chain, design, log, columns, noise)
         print(summary(design, chain.joint_names, compared))
+        if clearance is not None:
+            for note in clearance.shapes.notes:
+                if note.startswith("omitted"):
+                    print(note)
+            if not options.no_floor:
+                print("z = 0 of the base frame is a floor, which the robot does not touch; --no-floor leaves it out")
         if options.acceleration is None:
             print(
                 "accelerations are limited conservatively; pass the manufacturer's limits with --acceleration if you know them"
@@ -170,3 +196,25 @@ def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "Fou
     given = {name: getattr(options, name) for name in ("lower", "upper", *RATES)}
     family = FourierSeries(options.duration, max(3, round(options.frequency * options.duration)))
     return chain, motion_limits(chain, **given), family
+
+
+def _clearance(options: argparse.Namespace, chain: "Chain") -> "Separation | None":
+    """What the robot keeps apart from itself, the floor and obstacles; None, with a warning, if its shapes are not known."""
+    from ..errors import ModelError, warn
+    from ..geometry import floor, read, with_environment
+    from ..identification import Separation
+
+    if options.clearance is None:
+        return None
+    try:
+        shapes = read(options.model, chain)
+    except ModelError as error:
+        if options.environment:
+            raise
+        warn(f"no collision shapes: nothing keeps the robot from touching itself or the floor ({error})")
+        return None
+    if not options.no_floor:
+        shapes = with_environment(chain, shapes, [floor()])
+    if options.environment:
+        shapes = with_environment(chain, shapes, options.environment)
+    return Separation(shapes, options.clearance)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .arguments import WrongUsage, rows
 
 if TYPE_CHECKING:
+    from ..geometry import Shapes
     from ..identification import Filters, TorqueModel
     from ..io import Log
     from ..model import Chain
@@ -76,10 +77,53 @@ def read_model(
         model = load_torque_model(path)
         return dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
     given = {"gravity": options.gravity, "ignore_inertials": getattr(options, "ignore_inertials", False)}
-    given |= {"lock": lock or None, "tip": tip}
+    given |= {"lock": lock or None, "tip": tip, "floating_base": getattr(options, "floating_base", False)}
     return TorqueModel(
         load(path, allow_nonphysical=True, **given) if allow_nonphysical else load_possible(path, **given)
     )
+
+
+def load_shapes(options: argparse.Namespace, path: str, chain: "Chain", required: bool = True) -> "Shapes | None":
+    """Read the shapes of a robot and its surroundings, with `add_shapes`; None if its file has none.
+
+    If they are required, that is a warning, and shapes that cannot be read are an error; otherwise, a warning.
+    """
+    from .. import geometry
+    from ..errors import ModelError, warn
+    from ..io.loading import read_geometry
+    from ..model.joints import Free
+
+    if options.shapes == "none":
+        if options.environment or options.srdf:
+            raise WrongUsage("--environment and --srdf need shapes: omit --shapes none")
+        return None
+    packages = dict(options.package) or None
+    visual = options.shapes == "visual"
+    if path.endswith(".eqx") or not any(read_geometry(path, collision=not visual, packages=packages)):
+        if required:
+            other = "" if visual or path.endswith(".eqx") else " (--shapes visual uses the visual ones)"
+            warn(f"{path} has no {options.shapes} shapes: no distances are checked{other}")
+        return None
+    try:
+        shapes = geometry.read(path, chain, visual=visual, packages=packages, srdf=options.srdf)
+    except ModelError as error:
+        if required or options.srdf:
+            raise
+        warn(f"no distances are checked: {error}")
+        return None
+    if options.floor and not any(isinstance(joint, Free) for joint in chain.joints):
+        shapes = geometry.with_environment(chain, shapes, [geometry.floor()])
+    if options.environment:
+        shapes = geometry.with_environment(chain, shapes, options.environment, packages=packages)
+    return shapes
+
+
+def contact_of(options: argparse.Namespace, path: str, chain: "Chain", t: Any, q: Any) -> "tuple[Shapes | None, str]":
+    """The shapes of a robot, if known, and what touches first during a motion, in words; "" if nothing does."""
+    from ..geometry.approaches import closest_approaches, first_contact
+
+    shapes = load_shapes(options, path, chain, required=False)
+    return shapes, "" if shapes is None else first_contact(closest_approaches(chain, shapes, t, q))
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:

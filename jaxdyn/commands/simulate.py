@@ -5,13 +5,14 @@ import dataclasses
 from typing import Any
 
 from . import arguments
-from .arguments import WrongUsage, positive
-from .inputs import files_of, read_model, use_float64
+from .arguments import WrongUsage, not_negative, positive
+from .inputs import contact_of, files_of, read_model, use_float64
 from .progress import Progress
 
 EPILOG = """The robot follows the trajectory under computed-torque control at 1 kHz or faster, with the model's torques as
 feed-forward. The command fails if the tracking error of a joint exceeds a tenth of its range of motion. All terms of the
-model are simulated; for a model.eqx, these include friction with memory or load dependence, and springs.
+model are simulated; for a model.eqx, these include friction with memory or load dependence, and springs. Contacts are not
+simulated; if shapes are known, the first ones that touch are named.
 
 exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted
 
@@ -52,11 +53,12 @@ def add(commands: Any) -> None:
     )
     arguments.add_chain(option)
     arguments.add_gravity(option)
+    arguments.add_shapes(command.add_argument_group("shapes").add_argument)
     option = command.add_argument_group("sensors").add_argument
     about = "standard deviation of the encoder noise [rad or m] (default: 1e-5)"
-    option("--position-noise", type=deviation, default=1e-5, metavar="S", help=about)
+    option("--position-noise", type=not_negative, default=1e-5, metavar="S", help=about)
     about = "standard deviation of the torque noise [N m or N] (default: 0.05)"
-    option("--torque-noise", type=deviation, default=0.05, metavar="S", help=about)
+    option("--torque-noise", type=not_negative, default=0.05, metavar="S", help=about)
     option("--seed", type=int, default=0, help="seed for the random noise (default: 0)")
     option = command.add_argument_group("how the motion is read").add_argument
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
@@ -84,12 +86,15 @@ def run(options: argparse.Namespace) -> int:
     with Progress(options.quiet) as progress, progress.stage("simulating"):
         log, errors = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed)
         write_log(options.out, log)
+    _, contact = contact_of(options, options.model, chain, log.t, log.q)
     if not options.quiet:
         print(f"{options.out}: {len(log)} samples, {log.t[-1] - log.t[0]:.6g} s, {chain.nv} joints")
         if options.payload is not None:
             mass, *where = options.payload
             place = ", ".join(f"{x:g}" for x in where)
             print(f"payload: {mass:g} kg at {place} m in {options.frame or chain.topology.tip_name}")
+        if contact:
+            print(contact)
         print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in errors)}")
     return arguments.OK
 
@@ -101,10 +106,3 @@ def payload(text: str) -> list[float]:
             f"{text!r} must have the form KG or KG,X,Y,Z, with a positive mass, as in --payload 2,0,0,0.05"
         )
     return values if len(values) == 4 else [*values, 0.0, 0.0, 0.0]
-
-
-def deviation(text: str) -> float:
-    value = arguments.finite(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is negative")
-    return value

@@ -1,12 +1,11 @@
 """`jaxdyn view`: show a robot and its motion in the browser."""
 
 import argparse
-import pathlib
 from typing import Any
 
 from . import arguments
 from .arguments import WrongUsage, positive
-from .inputs import files_of
+from .inputs import contact_of, files_of
 
 EPILOG = (
     """Requires pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 success; 1 invalid input; 2 usage error"""
@@ -22,8 +21,8 @@ def add(commands: Any) -> None:
         EPILOG,
         help="show a robot and its motion in the browser",
         description="Show a robot on a web page, with a slider for each joint. The robot is drawn with its meshes and "
-        "shapes, or as inertia ellipsoids if it has none. A motion, if given, is played back, and its torques, if any, are "
-        "plotted with their limits.",
+        "shapes, or as inertia ellipsoids if it has none. A motion, if given, is played back, with a line between the nearest "
+        "shapes; its torques, if any, are plotted with their limits.",
     ).add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or model.eqx")
     about = (
@@ -37,8 +36,7 @@ def add(commands: Any) -> None:
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
     option("--topic", metavar="TOPIC", help="topic of the joint states or trajectories in a bag (default: detected)")
     option("--collision", action="store_true", help="show collision shapes instead of visual shapes")
-    about = "folder to which package://NAME refers; may be repeated"
-    arguments.add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
+    arguments.add_shapes(option)
     arguments.add_chain(option)
     option("--floating-base", action="store_true", help="connect the root link to the world by a free joint")
     option(
@@ -80,12 +78,16 @@ def run(options: argparse.Namespace) -> int:
         read_motion(files_of(name), chain, columns=options.columns, topic=options.topic) if name else None
         for name in (options.motion, options.ghost)
     )
+    convex, contact = None, ""
+    if motion is not None:
+        convex, contact = contact_of(options, options.model, chain, motion.t, motion.q)
     if options.film and motion is not None:
-        count = animate(chain, motion.t, motion.q, options.film, ellipsoids=True)
+        drawn = [shape for shape in shapes if shape.kind != "mesh"] if convex is None else []
+        count = animate(build_scene(chain, drawn, (), convex), motion.t, motion.q, options.film)
         if not options.quiet:
-            print(f"{options.film}: {count} pictures")
+            print(f"{options.film}: {count} pictures", *filter(None, [contact]), sep="\n")
         return arguments.OK
-    scene = build_scene(chain, shapes, notes)
+    scene = build_scene(chain, shapes, [*notes, *filter(None, [contact])], convex)
     viewer = open_viewer(scene, motion, ghost=ghost, host=options.host, port=options.port)
     try:
         print(viewer.url, flush=True)
@@ -117,15 +119,6 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
         warnings.filterwarnings("ignore", ".*: omitted: ", UserWarning)  # about forces, which are not shown
         ignore = FEATURES if format_of(read_bytes(path)) is MJCF else ()
         chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
-    return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)
-
-
-def folder(text: str) -> tuple[str, pathlib.Path]:
-    name, sign, value = text.partition("=")
-    if not (sign and name.strip() and value):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must have the form NAME=FOLDER, as in --package my_robot=/opt/my_robot"
-        )
-    if not pathlib.Path(value).is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {value!r} for the package {name.strip()!r}")
-    return name.strip(), pathlib.Path(value)
+    packages = dict(options.package) or None
+    shapes, notes = read_geometry(path, collision=options.collision, packages=packages)
+    return chain, *((shapes, notes) if shapes or notes else read_geometry(path, collision=True, packages=packages))

@@ -44,6 +44,7 @@ def rate_matrix(chain: Chain, v: Velocity) -> Float[Array, "nv nv"]:
     return out
 
 
+@any_axis_types
 def times_rate_matrix(
     chain: Chain, matrix: Float[Array, "rows nv"], v: Velocity
 ) -> Float[Array, "rows nv"] | Float[Array, ""]:

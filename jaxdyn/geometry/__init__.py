@@ -1,6 +1,7 @@
 """What a robot and its surroundings occupy: convex shapes on links, their signed distances, and clearances."""
 
 from .._exports import publish as _publish
+from .approaches import Approach as Approach, closest_approaches as closest_approaches
 from .distance import ClosestPoints as ClosestPoints, closest_points as closest_points, distances as distances
 from .pairs import Disabled as Disabled, choose_pairs as choose_pairs, pair_table as pair_table, read_srdf as read_srdf
 from .reading import (

@@ -188,9 +188,11 @@ def _ruled_out(chain: Chain, shapes: Shapes, pairs: list[Pair], q: np.ndarray, m
     return found | {pairs[k]: f"farther apart than {margin:g} m in all {words}" for k in np.flatnonzero(never)}
 
 
-def sampled_distances(chain: Chain, shapes: Shapes, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N p"]:
-    """Distances of all pairs in many configurations, in chunks of equal size."""
-    size = min(_CHUNK, len(q))
+def sampled_distances(
+    chain: Chain, shapes: Shapes, q: Float[np.ndarray, "N nq"], size: int | None = None
+) -> Float[np.ndarray, "N p"]:
+    """Distances of all pairs in many configurations, in chunks of equal size, for which they are compiled."""
+    size = min(_CHUNK, len(q)) if size is None else size
     chunks = np.resize(q, (-(-len(q) // size) * size, q.shape[1])).reshape(-1, size, q.shape[1])
     found = [np.asarray(_of_chunk(chain, shapes, jnp.asarray(chunk, chain.dtype))) for chunk in chunks]
     return np.concatenate(found)[: len(q)]

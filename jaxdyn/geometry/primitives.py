@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from ..spatial.components import Component, Vec, add, cross, dot, rotate, scale, sub, unrotate
+from .convex import search
 from .cores import Closest, Core, support
 from .shapes import Kind
 
@@ -19,7 +20,7 @@ def closest(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         return _segment_and_box(a, b)
     if kinds[1] == "plane":
         return _core_and_plane(kinds[0], a, b)
-    raise NotImplementedError(kinds)
+    return search(kinds, a, b)
 
 
 def differentiable(a: Core, b: Core, found: Closest) -> Component:

@@ -104,6 +104,7 @@ from .preprocessing import (
 )
 from .result import Identification as Identification
 from .selection import choose_terms as choose_terms
+from .separation import Separation as Separation
 from .simulated_logs import NoiseLevel as NoiseLevel, synthetic_log as synthetic_log
 from .terms import Terms as Terms
 from .together import identify_together as identify_together

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -19,6 +19,7 @@ from ..errors import IdentificationError
 from ..io.files import write_whole
 from ..model.chain import Chain, coordinate_limits, coordinate_names, leading_joints, turning_joints
 from .factors import as_float64
+from .separation import GivenFunction, Separation
 
 
 @runtime_checkable
@@ -189,13 +190,12 @@ def balanced(
 
 # -- limits
 
-# function q (n,) -> distances, () or (m,), that must not be negative; traceable by JAX
-Clearance = Callable[[Array], Array]
 Numbers = Float[np.ndarray, " n"] | Float[Array, " n"]
 Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
 
 RATE_NAMES = ("velocity", "acceleration", "jerk", "torque")
 LIMIT_NAMES = ("position", *RATE_NAMES)
+ClearanceOf = Separation | GivenFunction
 HALVINGS = 8  # bisection steps to find the scale of a motion that exceeds its limits
 ROUNDING = 1e-9
 SECONDS_TO_SPEED = 0.5  # time in which a joint reaches its velocity limit with the default limit of acceleration [s]
@@ -301,55 +301,64 @@ def drive_torque(
     return inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd)
 
 
-@functools.partial(jax.jit, static_argnames="clearance")
-def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | None):
+@jax.jit
+def _shares(chain: Chain, limits: MotionLimits, motion, clearance: ClearanceOf | None):
     def one(q, qd, qdd, qddd):
         middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
         bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
         values = (q - middle, qd, qdd, qddd, drive_torque(chain, q, qd, qdd))
         parts = [x / bound for x, bound in zip(values, bounds, strict=True)]
-        least = jnp.asarray(jnp.inf, q.dtype) if clearance is None else jnp.min(jnp.asarray(clearance(q)))
-        return jnp.abs(jnp.stack(parts)), least
+        apart = jnp.full(1, jnp.inf, q.dtype) if clearance is None else jnp.ravel(clearance(chain, q))
+        return jnp.abs(jnp.stack(parts)), apart
 
-    most, least = jax.vmap(one)(*motion)
-    return most.max(0), least.min()
+    most, apart = jax.vmap(one)(*motion)
+    return most.max(0), apart.min(), jnp.stack(jnp.unravel_index(jnp.argmin(apart), apart.shape))
 
 
 def largest_shares(
-    chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: Clearance | None
-) -> tuple[Float[np.ndarray, "5 n"], float]:
-    """Largest share of each limit used by samples of q, qd, qdd and qddd, and the smallest clearance.
+    chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: ClearanceOf | None
+) -> tuple[Float[np.ndarray, "5 n"], float, tuple[int, int]]:
+    """Largest share of each limit used by samples of q, qd, qdd and qddd; the smallest clearance; its sample and its index.
 
     A share is |x| / limit; for positions, it is the distance from the middle of the range, divided by half the range.
     For a motion within its limits, all shares are at most 1, and the clearance is not negative. Without a clearance
     function, the clearance is infinite. Torques are those of inverse dynamics plus friction.
     """
     on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
-    most, least = _shares(chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance)
-    return np.asarray(most), float(least)
+    most, least, (sample, index) = _shares(
+        chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance
+    )
+    return np.asarray(most), float(least), (int(sample), int(index))
 
 
 def repaired(
-    chain: Chain, limits: MotionLimits, offset: Float[np.ndarray, "4 N n"], clearance: Clearance | None
+    chain: Chain,
+    limits: MotionLimits,
+    centre: Float[np.ndarray, " n"],
+    offset: Float[np.ndarray, "4 N n"],
+    clearance: ClearanceOf | None,
 ) -> tuple[Float[np.ndarray, " n"], bool]:
-    """Find factors that scale each joint's motion about the middle of its range such that all limits are satisfied.
+    """Find factors that scale each joint's motion about a configuration at rest such that all limits are satisfied.
 
     First, each joint is scaled down to satisfy the limits on quantities that are proportional to its factor. If torques or
     clearance still violate theirs, all joints are scaled by a common factor, found by bisection. Also returns whether such
     factors were found.
 
     Args:
-        offset: q minus the middle of the (finite) ranges, qd, qdd and qddd.
+        centre: the configuration at rest, within the (finite) ranges.
+        offset: q minus the centre, qd, qdd and qddd.
     """
-    middle = np.zeros_like(offset)
-    middle[0] = (limits.upper + limits.lower) / 2
+    at_rest = np.zeros_like(offset)
+    at_rest[0] = centre
 
     def holds(factors: np.ndarray) -> bool:
-        most, least = largest_shares(chain, limits, middle + factors * offset, clearance)
+        most, least, _ = largest_shares(chain, limits, at_rest + factors * offset, clearance)
         return bool(most.max() <= 1 and least >= 0)  # False for NaN
 
-    bounds = np.stack([(limits.upper - limits.lower) / 2, limits.velocity, limits.acceleration, limits.jerk])
-    linear = (np.abs(offset).max(1) / bounds).max(0)
+    rates = np.stack([limits.velocity, limits.acceleration, limits.jerk])
+    linear = (np.abs(offset[1:]).max(1) / rates).max(0)
+    linear = np.maximum(linear, (offset[0].max(0) / (limits.upper - centre)))
+    linear = np.maximum(linear, (-offset[0].min(0) / (centre - limits.lower)))
     factors = (1 - ROUNDING) / np.maximum(1, linear)
     if holds(factors):
         return factors, True

@@ -3,7 +3,9 @@
 The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is:
 
     minimise  f(z) = -log det(H(z)) / b + w log cond(Sigma^-1/2 W(z)),    H = W^T Sigma^-1 W / N,
-    subject to  |x(z)| / limit <= 1  for x = q - middle, qd, qdd, qddd, tau at all samples, and  clearance(q) >= 0.
+    subject to  |x(z)| / limit <= 1  for x = q - middle, qd, qdd, qddd, tau at all samples, and  clearance(q) >= 0,
+
+which for shapes is the distance of every pair, less the least distance (see `separation`).
 
 The constraints are written as c(z) <= 0, with multipliers mu and a penalty weight rho. Each round takes several steps
 of Adam on the Lagrangian of Powell, Hestenes and Rockafellar, f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho). It then
@@ -31,7 +33,7 @@ from .base import BaseParameters, base_parameters, stacked
 from .columns import Columns, all_columns
 from .excitation import (
     LIMIT_NAMES,
-    Clearance,
+    ClearanceOf,
     FourierSeries,
     JointTrajectory,
     MotionLimits,
@@ -45,6 +47,7 @@ from .excitation import (
 )
 from .factors import as_float64, check_identifiable
 from .preprocessing import Filters, preprocess
+from .separation import Clearance, GivenFunction, Nearest, Separation, begin_apart
 
 RIDGE = 1e-10  # added to H, which is scaled to about unit size, so that poor initial motions can be factorised
 
@@ -55,13 +58,11 @@ class Setting(NamedTuple):
     Attributes:
         columns: the identified columns.
         kept: indices of the base parameters' columns.
-        clearance: the user's clearance function, or None.
         torques: True if the torque of at least one joint is limited.
     """
 
     columns: Columns
     kept: tuple[int, ...]
-    clearance: Clearance | None
     torques: bool
 
 
@@ -76,6 +77,7 @@ class ExcitationProblem(NamedTuple):
         limits: limits of the motion; the position limits are finite.
         weights: (n,) inverse standard deviations of the joint torques.
         scale: (b,) magnitudes by which the columns of the regressor are divided.
+        clearance: the clearances that must not be negative, a function of the chain and q, or None.
         margin: minimum clearance on the coarse grid.
     """
 
@@ -85,6 +87,7 @@ class ExcitationProblem(NamedTuple):
     limits: MotionLimits
     weights: Float[Array, " n"]
     scale: Float[Array, " b"]
+    clearance: ClearanceOf | None
     margin: Float[Array, ""]
 
 
@@ -133,8 +136,8 @@ def rated(setting: Setting, problem: ExcitationProblem, z: Float[Array, "n k"]) 
             tau = jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)
         tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, qd)
         rest.append((jnp.abs(tau) / limits.torque[None] - 1).reshape(-1))
-    if setting.clearance is not None:
-        rest.append((problem.margin - jnp.asarray(jax.vmap(setting.clearance)(q))).reshape(-1))
+    if problem.clearance is not None:
+        rest.append((problem.margin - jax.vmap(problem.clearance, (None, 0))(chain, q)).reshape(-1))
     return Rating(value, (linear, jnp.concatenate(rest)), jnp.sqrt((weighted**2).sum(1).mean(0)))
 
 
@@ -330,8 +333,9 @@ class ExcitationDesign:
         limits: limits of the motion.
         usage: largest share of each limit that each joint uses (n,), by name of the limit. The shares are computed on a
             grid ten times finer than that of the optimisation.
-        clearance: smallest value of the user's clearance function on the grid used for `usage`; infinite if there is no
-            such function.
+        clearance: smallest value of the user's clearance function, or smallest distance of the shapes [m], on the grid used
+            for `usage`; infinite if there are neither.
+        nearest: the pair of shapes with the smallest distance, and when; None if there are no shapes.
         base: the base parameters that the motion excites.
         rounds: number of rounds of the solver.
         notes: remarks, for example that the search was interrupted.
@@ -343,6 +347,7 @@ class ExcitationDesign:
     limits: MotionLimits
     usage: dict[str, Float[np.ndarray, " n"]]
     clearance: float
+    nearest: Nearest | None
     base: BaseParameters
     rounds: int
     notes: tuple[str, ...]
@@ -371,7 +376,7 @@ def optimal_excitation(
     *,
     limits: MotionLimits | None = None,
     usage: float = 0.95,
-    clearance: Clearance | None = None,
+    clearance: Clearance | Separation | None = None,
     columns: Columns | None = None,
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
     search: ExcitationSearch | None = None,
@@ -394,9 +399,10 @@ def optimal_excitation(
             range of one revolution or, if it is prismatic, 1 m.
         usage: largest permissible share of each limit. For example, 0.95 restricts positions to the central 95 % of
             their range.
-        clearance: function from q (n,) to distances, () or (m,), that must not be negative, for example distances
-            between links; traceable by JAX, and with values that span about ten units. It must be positive in the middle of
-            the position ranges, towards which initial motions are scaled down.
+        clearance: shapes and their least distance, such as `Separation(shapes, 0.03)`; pairs that cannot be kept so far
+            apart are left out, with a note. Or a function from q (n,) to distances, () or (m,), that must not be negative;
+            traceable by JAX, and with values that span about ten units. It must be positive in the middle of the position
+            ranges, towards which initial motions are scaled down.
         columns: columns to identify, by default all drive terms, motors and springs of the chain. A friction model is
             represented by the drive terms that it replaces.
         torque_noise: (n,) standard deviations of the joint torques [N m or N], by default equal; only ratios matter.
@@ -428,6 +434,7 @@ def optimal_excitation(
         base = base_parameters(chain, columns)
         found = _Search(whole, family, limits, usage, clearance, columns, base, noise)
         done, notes = found.run(asked, report)
+        notes = found.notes + notes
         notes += filter(None, [rounding_note(chain)])
         if found.best is None:
             raise IdentificationError(found.why_none())
@@ -438,14 +445,18 @@ def optimal_excitation(
             return excitation_quality(whole, q, qd, qdd, columns, base, noise)
 
         random = tuple(quality(z) for z in found.random)
-        used, least = largest_shares(whole, bounded(chain, limits), found.motion(found.verified, found.best), clearance)
+        motion, where = found.motion(found.verified, found.best), None
+        used, least, (sample, index) = largest_shares(whole, bounded(chain, limits), motion, found.clearance)
+        if isinstance(found.clearance, Separation):
+            least = found.clearance.metres(least)
+            where = Nearest(*found.clearance.shapes.pair_names[index], float(found.times(VERIFIED)[sample]))
         usage_of: dict[str, np.ndarray] = dict(zip(LIMIT_NAMES, used, strict=True))
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
             notes.append(
                 "the model has no inertials, so torques contain only friction, and torque limits are meaningless"
             )
         return ExcitationDesign(
-            trajectory, quality(found.best), random, limits, usage_of, least, base, done, tuple(notes)
+            trajectory, quality(found.best), random, limits, usage_of, least, where, base, done, tuple(notes)
         )
 
 
@@ -454,7 +465,10 @@ class _Search:
 
     def __init__(self, chain, family, limits, usage, clearance, columns, base, noise):
         n = chain.nv
-        self.chain, self.family, self.clearance = chain, family, clearance
+        self.chain, self.family, self.notes = chain, family, []
+        self.clearance: ClearanceOf | None = clearance
+        if clearance is not None and not isinstance(clearance, Separation):
+            self.clearance = GivenFunction(clearance)
         limits = bounded(chain, limits)
         self.middle, half = (limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
         scaled = MotionLimits(self.middle - half, self.middle + half, *(usage * x for x in limits[2:]))
@@ -469,10 +483,10 @@ class _Search:
         coarse, self.fine, self.verified = (np.einsum("dml,jlk->djmk", m, self.to_coefficients) for m in grids)
         rates = velocity if chain.coupling is None else np.abs(np.asarray(chain.coupling.matrix)) @ velocity
         sign = jnp.maximum(chain.friction.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(rates))
+        self.rest = np.zeros((1, n, coarse.shape[3]))
         self.setting = Setting(
             columns,
             tuple(int(k) for k in base.kept),
-            clearance,
             torques=bool(np.isfinite(limits.torque).any()),
         )
         self.problem = ExcitationProblem(
@@ -482,6 +496,7 @@ class _Search:
             MotionLimits(*(jnp.asarray(x) for x in scaled)),
             jnp.asarray(1 / noise * noise.min()),
             jnp.ones(base.size),
+            self.clearance,
             jnp.zeros(()),
         )
 
@@ -513,11 +528,18 @@ class _Search:
         return done, notes
 
     def begin(self, count: int, seed: int) -> None:
-        """Draw random initial motions, and scale each of them to satisfy the limits."""
-        shape = (count, self.chain.nv, self.to_coefficients.shape[2])
-        z, feasible = self._repaired(np.random.default_rng(seed).normal(size=shape))
+        """Draw random initial motions about configurations at rest, and scale each of them to satisfy the limits."""
+        shape = (count, *self.rest.shape[1:])
+        self.rest = np.zeros(shape)
+        if isinstance(self.clearance, Separation):
+            lower, upper = np.asarray(self.limits.lower), np.asarray(self.limits.upper)
+            self.clearance, offsets, self.notes = begin_apart(self.chain, self.clearance, lower, upper, count, seed)
+            self.problem = self.problem._replace(clearance=self.clearance)
+            self.rest = offsets[:, :, None] * np.linalg.pinv(self.to_coefficients)[:, :, 0]
+        z, feasible = self._repaired(self.rest + np.random.default_rng(seed).normal(size=shape))
         self.random = list(z[feasible])
-        z = np.where(feasible[:, None, None], z, 0.1 * np.random.default_rng(seed + 1).normal(size=shape))
+        other = self.rest + 0.1 * np.random.default_rng(seed + 1).normal(size=shape)
+        z = np.where(feasible[:, None, None], z, other)
         _, sizes = criteria(self.setting, self.problem, jnp.asarray(z))
         sizes = np.sqrt((np.asarray(sizes) ** 2).mean(0))
         self.problem = self.problem._replace(scale=jnp.asarray(np.where(sizes > 0, sizes, 1.0)))
@@ -551,12 +573,13 @@ class _Search:
         return self.family.trajectory(coefficients)
 
     def why_none(self) -> str:
-        most, least = self._shares(np.zeros(self.state.z.shape[1:]))
+        most, least, _ = self._shares(self.rest[0])
         kind, joint = np.unravel_index(np.nanargmax(most), most.shape)
         text = "no motion was found within all limits"
+        where = "the initial configuration" if self.rest[0].any() else "the middle of the position ranges"
         if most[kind, joint] > 1:
             return (
-                f"{text}: at rest in the middle of the position ranges, {coordinate_names(self.chain)[joint]} needs "
+                f"{text}: at rest in {where}, {coordinate_names(self.chain)[joint]} needs "
                 f"{most[kind, joint]:.3g} times its {LIMIT_NAMES[kind]} limit; check the limits and the model's masses"
             )
         if least < 0:
@@ -566,13 +589,15 @@ class _Search:
             )
         return f"{text}; try more rounds or initial motions, another seed, or narrower position limits"
 
-    def _shares(self, z: np.ndarray) -> tuple[np.ndarray, float]:
+    def _shares(self, z: np.ndarray) -> tuple[np.ndarray, float, tuple[int, int]]:
         return largest_shares(self.chain, self.limits, self.motion(self.verified, z), self.clearance)
 
     def _repaired(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        offsets = np.einsum("djmk,sjk->sdmj", self.verified, z)
-        factors, feasible = zip(*(repaired(self.chain, self.limits, x, self.clearance) for x in offsets), strict=True)
-        return z * np.stack(factors)[:, :, None], np.array(feasible)
+        at_rest = self.middle + np.einsum("jk,sjk->sj", self.verified[0, :, 0], self.rest)
+        offsets = np.einsum("djmk,sjk->sdmj", self.verified, z - self.rest)
+        found = [repaired(self.chain, self.limits, *x, self.clearance) for x in zip(at_rest, offsets, strict=True)]
+        factors, feasible = zip(*found, strict=True)
+        return self.rest + (z - self.rest) * np.stack(factors)[:, :, None], np.array(feasible)
 
     def _keep(self, z: np.ndarray, feasible: np.ndarray) -> int:
         """Store the best of the given motions if it is the best so far, and return its index."""
@@ -585,7 +610,7 @@ class _Search:
 
     def _tighten(self, z: np.ndarray) -> None:
         """Tighten the coarse grid's torque and clearance limits by as much as a motion violates them on the finest grid."""
-        most, least = self._shares(z)
+        most, least, _ = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits
         limits = limits._replace(torque=limits.torque / excess["torque"])
@@ -666,6 +691,9 @@ def summary(
             lines.append(f"  {name.replace('_', ' '):14}{100 * share[worst]:6.1f} %  ({joint_names[worst]})")
         else:
             lines.append(f"  {name.replace('_', ' '):14}  no limit set")
-    if np.isfinite(design.clearance):
+    if design.nearest is not None:
+        first, second, time = design.nearest
+        lines.append(f"  smallest distance {design.clearance:.3f} m, between {first} and {second} at {time:.2f} s")
+    elif np.isfinite(design.clearance):
         lines.append(f"  smallest clearance {design.clearance:.3g}")
     return "\n".join([*lines, *design.notes])

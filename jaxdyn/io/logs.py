@@ -762,12 +762,14 @@ def write_log(path: str | os.PathLike[str], log: Log) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Motion:
-    """A sampled motion of a robot; q contains quaternions of spherical and free joints, and tau is None if unknown."""
+    """A sampled motion of a robot; q contains quaternions of spherical and free joints; tau, qd and qdd may be unknown."""
 
     t: Float[np.ndarray, " N"]
     q: Float[np.ndarray, "N nq"]
     tau: Float[np.ndarray, "N nv"] | None = None
     source: str = "memory"
+    qd: Float[np.ndarray, "N nv"] | None = None
+    qdd: Float[np.ndarray, "N nv"] | None = None
 
     def __len__(self) -> int:
         return len(self.t)
@@ -788,8 +790,10 @@ def read_motion(
     - Positions [rad or m]: `NAME` or `q_NAME` for every joint, or `q1` to `qN` (also `pos1`, `position1`) in the order of
       `q`. If a joint has a quaternion, only the numbered form is accepted.
     - Torques [N m or N], optional: `tau_NAME` for every joint, or `tau1` to `tauN` (also `torque1`, `effort1`).
+    - Velocities [rad/s or m/s], optional: `qd_NAME`, or `qd1` to `qdN` (also `dq1`, `v1`, `vel1`, `velocity1`).
+    - Accelerations [rad/s^2 or m/s^2], optional: `qdd_NAME`, or `qdd1` to `qddN` (also `ddq1`, `acc1`, `acceleration1`).
 
-    Instead of numbered columns, .npz and .parquet files may contain one array `q` and one array `tau`. In contrast to
+    Instead of numbered columns, .npz and .parquet files may contain arrays `q`, `tau`, `qd` and `qdd`. In contrast to
     `read_log`, torques are optional, and joints at rest, short files and planned motions are accepted. `path`, `columns` and
     `topic` are as for `read_log`.
 
@@ -801,32 +805,41 @@ def read_motion(
     given = None if columns is None else read_column_map(columns)
     table = open_log(files, coordinate_names(chain), given, topic, torques=False)
     if table.kinds is None:
-        time, positions, torques = _motion_columns(path, table, chain)
+        kinds = _motion_columns(path, table, chain)
     else:
-        time, positions, torques = (table.kinds.get(kind, []) for kind in ("t", "q", "tau"))
-    arrays, bad = table.read([*time, *positions, *torques])
+        kinds = {kind: table.kinds.get(kind, []) for kind in ("t", "q", *_OF_MOTIONS)}
+    time, positions = kinds["t"], kinds["q"]
+    arrays, bad = table.read([name for names in kinds.values() for name in names])
     _refuse_cells(path, table.line, bad)
     t = seconds_of(arrays[time[0]].reshape(-1))[0]
     if single := [name for name, array in arrays.items() if array.ndim == 0]:
         raise LogError(f"{path}: {single[0]!r} is a single number; one row per sample is expected")
     q = _block(path, arrays, positions, len(t), chain.nq, "positions")
-    tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None
-    rows = np.flatnonzero(~repeats(np.hstack([t[:, None], q, *([] if tau is None else [tau])])))
-    t, q, tau = t[rows], q[rows], None if tau is None else tau[rows]
+    others = {
+        kind: _block(path, arrays, kinds[kind], len(t), chain.nv, what)
+        for kind, what in _OF_MOTIONS.items()
+        if kinds[kind]
+    }
+    rows = np.flatnonzero(~repeats(np.hstack([t[:, None], q, *others.values()])))
+    t, q, others = t[rows], q[rows], {kind: block[rows] for kind, block in others.items()}
     _check_motion(path, lambda row: table.line(int(rows[row])), t, q)
-    return Motion(t, q, tau, "+".join(file.name for file in files))
+    return Motion(t, q, source="+".join(file.name for file in files), **others)
 
 
-def _motion_columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str], list[str], list[str]]:
-    """Find the names of the columns of time, positions and, if present, torques."""
+_OF_MOTIONS = {"tau": "torques", "qd": "velocities", "qdd": "accelerations"}  # besides positions
+_ACCELERATIONS = {"qdd": ("qdd", "ddq", "acc", "acceleration")}
+
+
+def _motion_columns(path: pathlib.Path, table: Table, chain: Chain) -> dict[str, list[str]]:
+    """Find the names of the columns of time, positions and, if present, of `_OF_MOTIONS`."""
     time = clock_columns(table.names)
     positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
-    torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
+    others = {kind: _find(table.names, kind, chain.nv, coordinate_names(chain)) for kind in _OF_MOTIONS}
     if not positions and chain.nq == chain.nv:
         named = named_columns(path, table.names, coordinate_names(chain))
-        positions, torques = named.get("q", []), torques or named.get("tau", [])
-    if not torques and (others := _named(table.names, "tau")[1]):
-        fault = f"the torque columns are {', '.join(others.values())}, but this robot needs {chain.nv}"
+        positions, others = named.get("q", []), {kind: x or named.get(kind, []) for kind, x in others.items()}
+    if not others["tau"] and (some := _named(table.names, "tau")[1]):
+        fault = f"the torque columns are {', '.join(some.values())}, but this robot needs {chain.nv}"
         raise log_error(f"{path}: {fault}; complete or remove them", LOCK_THEM)
     if len(time) != 1:
         fault = f"{len(time)} columns {_CALLED}; one is needed; {_there(table)}"
@@ -836,12 +849,12 @@ def _motion_columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[lis
         called = f"which must be called {names}q1 .. q{chain.nq}"
         fault = f"the columns do not match the {chain.nq} positions of this robot, {called}; {_there(table)}"
         raise log_error(f"{path}: {fault}", f"{IN_A_MAP}. {LOCK_THEM}")
-    return time, positions, torques
+    return {"t": time, "q": positions, **others}
 
 
 def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) -> list[str]:
     """Find the columns of one quantity, in order; empty if any column is missing."""
-    for form in ("{}", "q_{}") if kind == "q" else ("tau_{}",):
+    for form in ("{}", "q_{}") if kind == "q" else (f"{kind}_{{}}",):
         wanted = [form.format(joint) for joint in joints]
         if wanted and set(wanted) <= set(names):
             return wanted
@@ -854,7 +867,9 @@ def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) ->
 
 def _named(names: Sequence[str], kind: str) -> tuple[list[str], dict[int, str]]:
     """The columns of one quantity without a number, and with one."""
-    stems = [(name, number) for name in names for stem, number in [stem_of(name)] if stem in ALIASES[kind]]
+    stems = [
+        (name, number) for name in names for stem, number in [stem_of(name)] if stem in (ALIASES | _ACCELERATIONS)[kind]
+    ]
     return [name for name, k in stems if k is None], {k: name for name, k in stems if k is not None}
 
 

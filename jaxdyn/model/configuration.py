@@ -150,3 +150,34 @@ def difference(chain: Chain, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -
     for joint in where.curved:
         dq = dq.at[joint.columns].set(joint.difference(q0[joint.entries], q1[joint.entries]))
     return dq
+
+
+def positions_at(
+    chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
+) -> Float[np.ndarray, "M nq"]:
+    """Positions of a sampled motion at other times [s], interpolated linearly, or along screws for quaternion joints."""
+    times = np.clip(times, t[0], t[-1])
+    k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
+    share = (times - t[k]) / (t[k + 1] - t[k])
+    if chain.nq == chain.nv:
+        return q[k] + share[:, None] * (q[k + 1] - q[k])
+    return np.asarray(_between(chain, *(jnp.asarray(x, chain.dtype) for x in (q[k], q[k + 1], share))), float)
+
+
+@jax.jit
+def _between(chain: Chain, q0: Array, q1: Array, share: Array) -> Array:
+    return jax.vmap(lambda a, b, s: integrate(chain, a, s * difference(chain, a, b)))(q0, q1, share)
+
+
+def differences(
+    chain: Chain, q0: Float[np.ndarray, "N nq"], q1: Float[np.ndarray, "N nq"]
+) -> Float[np.ndarray, "N nv"]:
+    """The `difference` of every pair of rows, in NumPy."""
+    if chain.nq == chain.nv:
+        return q1 - q0
+    return np.asarray(_differences(chain, *(jnp.asarray(x, chain.dtype) for x in (q0, q1))), float)
+
+
+@jax.jit
+def _differences(chain: Chain, q0: Array, q1: Array) -> Array:
+    return jax.vmap(lambda a, b: difference(chain, a, b))(q0, q1)

@@ -1,6 +1,7 @@
 """Optimal control, linear-quadratic control, inverse kinematics, time-optimal paths, and policy optimisation."""
 
 from .._exports import publish as _publish
+from .check import MotionCheck as MotionCheck, Usage as Usage, check_motion as check_motion
 from .collocation import solve_by_collocation as solve_by_collocation
 from .constraints import (
     Clearance as Clearance,

@@ -1,6 +1,7 @@
 """Pictures of a motion: plots of positions and torques over time with their limits, and animations as a stick figure."""
 
 import contextlib
+import dataclasses
 import io
 import os
 import shutil
@@ -16,7 +17,8 @@ from jaxtyping import Array, Float, UInt8
 from ..errors import OutputError
 from ..io.files import check_output_folder, write_whole
 from ..model.chain import Chain, coordinate_names, layout, turning_joints
-from .scene import build_scene, effort_limits, line_ends, link_poses, placed, positions_at, skeleton
+from ..model.configuration import positions_at
+from .scene import Part, Scene, build_scene, effort_limits, line_ends, placed
 
 Row = Float[Array, " N"] | Float[np.ndarray, " N"]
 Rows = Float[Array, "rows k"] | Float[np.ndarray, "rows k"]
@@ -156,11 +158,13 @@ def _finished(figure: Any, what: str, limited: bool, path: str | os.PathLike[str
     return figure
 
 
-_BONE, _JOINT, _TRACE = "#30475e", "#f28e2b", "#59a14f"
+_BONE, _JOINT, _TRACE, _NEAREST, _OVERLAP = "#30475e", "#f28e2b", "#59a14f", "#1f5fa8", "#d62728"
+_COLOURS = 120  # of a GIF, besides these
+_CLEAR = 0.5  # opacity of bodies, behind which lines are seen
 
 
 def animate(
-    chain: Chain,
+    chain: Chain | Scene,
     t: Row,
     q: Rows,
     path: str | os.PathLike[str],
@@ -174,10 +178,14 @@ def animate(
 ) -> int:
     """Write an animation of a motion that shows joints as dots, lines between them, and the path of the tip.
 
+    Of a scene, the parts that are initially shown are drawn, too, and the closest points of its nearest pair of convex shapes
+    with a line between them, in red if they overlap.
+
     Positions between samples are interpolated by `integrate` with a fraction of their `difference`. For a planar robot, choose
     a direction normal to its plane: direction=(0, -90) looks along y.
 
     Args:
+        chain: the robot, or a scene with it, as returned by `build_scene`.
         path: file to write, .gif or .mp4. An .mp4 file requires ffmpeg, on the system path or from `pip install
             imageio-ffmpeg`.
         fps: frames per second; for a GIF, a frame lasts a whole number of hundredths of a second, at least two.
@@ -208,6 +216,12 @@ def animate(
         raise OutputError(f"a film of {size[0]} x {size[1]} pixels is too small; at least 16 x 16 are needed")
     if kind == ".gif":
         fps = 1000 / _gif_delay(fps)
+    scene = chain if isinstance(chain, Scene) else build_scene(chain)
+    parts = [part for part in scene.parts if part.shown and part.group != "inertia"] if scene is chain else []
+    parts += [
+        part for part in scene.parts if part.group == "inertia" and (ellipsoids or (scene is chain and part.shown))
+    ]
+    chain = scene.chain
     times, rows = _samples(chain, t, q)
     if len(times) < 2:
         raise OutputError(f"a film needs at least two samples, but this motion has {len(times)}")
@@ -215,39 +229,85 @@ def animate(
         raise OutputError("times and positions must be finite, and times must increase")
     count = max(2, round((times[-1] - times[0]) / speed * fps) + 1)
     moments = np.minimum(times[0] + np.arange(count) * speed / fps, times[-1])
-    pictures = _pictures(chain, moments, positions_at(chain, times, rows, moments), ellipsoids, trace, size, direction)
+    shown = dataclasses.replace(scene, parts=tuple(parts))
+    pictures = _pictures(shown, moments, positions_at(chain, times, rows, moments), trace, size, direction)
     write_whole(target, _gif(pictures, fps) if kind == ".gif" else _mp4(pictures, fps, size, encoder), OutputError)
     return count
 
 
 def _pictures(
-    chain: Chain,
+    scene: Scene,
     times: Float[np.ndarray, " M"],
     q: Float[np.ndarray, "M nq"],
-    ellipsoids: bool,
     trace: bool,
     size: tuple[int, int],
     direction: tuple[float, float],
 ) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
+    """Frames of a film of all parts of a scene."""
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    poses, nearest, chain = scene.poses(q), scene.nearest(q), scene.chain
+    lines = line_ends(poses, scene.joints)
+    parts, canvas, axes = _stage(scene.parts, poses, lines, size, direction)
+    clock = axes.text2D(0.03, 0.97, "", transform=axes.transAxes, fontsize=9, va="top")
+    line = lambda **style: axes.plot([], [], [], **style)[0]
+    bones: list[Any] = [
+        line(color=_BONE, linewidth=1.5 if parts else 3, solid_capstyle="round", zorder=3) for _ in lines[0]
+    ]
+    dots = line(marker="o", linestyle="", color=_JOINT, markersize=3 if parts else 5, zorder=4)
+    path = line(color=_TRACE, linewidth=1.2, zorder=2)
+    gap = line(marker="o", markersize=4, linewidth=2, zorder=5)
+    trace = trace and chain.topology.tip_name is not None
+    bodies = None
+    for k, (here, pose) in enumerate(zip(lines, poses, strict=True)):
+        for bone, (a, b) in zip(bones, here, strict=True):
+            bone.set_data_3d(*np.stack([a, b], axis=1))
+        dots.set_data_3d(*here[: chain.n, 1].T)
+        if trace:
+            path.set_data_3d(*lines[: k + 1, -1, 1].T)
+        if bodies is not None:
+            bodies.remove()
+        if parts:
+            triangles, colours = _triangles(parts, pose)
+            bodies = axes.add_collection3d(
+                Poly3DCollection(triangles, facecolors=colours, shade=True, linewidth=0, zorder=1)
+            )
+        words = f"{times[k] - times[0]:.2f} s"
+        if nearest is not None:
+            ends, distance = nearest[0][k], nearest[1][k]
+            gap.set_data_3d(*ends.T)
+            gap.set_color(_OVERLAP if distance < 0 else _NEAREST)
+            words += f"\n{1000 * distance:.0f} mm"
+        clock.set_text(words)
+        canvas.draw()
+        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _stage(
+    parts: Sequence[Part],
+    poses: Float[np.ndarray, "M m 4 4"],
+    lines: Float[np.ndarray, "M k 2 3"],
+    size: tuple[int, int],
+    direction: tuple[float, float],
+) -> tuple[list[Part], Any, Any]:
+    """The parts, with planes that fill the picture, and the canvas and axes, which contain the robot in all frames."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
-    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-    poses = link_poses(chain, q)
-    lines = line_ends(poses, skeleton(chain))
-    bodies = [part for part in build_scene(chain).parts if part.group == "inertia"] if ellipsoids else []
     dpi = 100
     width, height = ((x + 0.01) / dpi for x in size)  # matplotlib truncates to whole pixels
     figure = Figure(figsize=(width, height), dpi=dpi)
     canvas = FigureCanvasAgg(figure)
-    axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
+    axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not parts)
     axes.view_init(*direction)
+    some = poses[:: max(1, len(poses) // 20)]
     reach = [lines.reshape(-1, 3)]
     reach += [
-        placed((part.vertices[::16], part.faces), pose[part.link])[0]
-        for part in bodies
-        for pose in poses[:: max(1, len(poses) // 20)]
+        placed((part.vertices[::4], part.faces), pose[part.link])[0]
+        for part in parts
+        if not part.is_plane
+        for pose in some
     ]
     low, high = (f(np.concatenate(reach), axis=0) for f in (np.min, np.max))
     middle, half = (low + high) / 2, max(float((high - low).max()) / 2 * 1.05, 1e-3)
@@ -257,41 +317,48 @@ def _pictures(
     for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
         axis.pane.set_facecolor((0.97, 0.97, 0.98, 1.0))
         axis.set_major_locator(MaxNLocator(4))
-    clock = axes.text2D(0.03, 0.95, "", transform=axes.transAxes, fontsize=9)
-    line = lambda **style: axes.plot([], [], [], **style)[0]
-    bones: list[Any] = [line(color=_BONE, linewidth=3, solid_capstyle="round", zorder=3) for _ in lines[0]]
-    dots = line(marker="o", linestyle="", color=_JOINT, markersize=5, zorder=4)
-    path = line(color=_TRACE, linewidth=1.2, zorder=2)
-    trace = trace and chain.topology.tip_name is not None
-    drawn: list = []
-    for k, (here, pose) in enumerate(zip(lines, poses, strict=True)):
-        for bone, (a, b) in zip(bones, here, strict=True):
-            bone.set_data_3d(*np.stack([a, b], axis=1))
-        dots.set_data_3d(*here[: chain.n, 1].T)
-        if trace:
-            path.set_data_3d(*lines[: k + 1, -1, 1].T)
-        for body in drawn:
-            body.remove()
-        drawn = []
-        for part in bodies:
-            corners, faces = placed((part.vertices, part.faces), pose[part.link])
-            body = Poly3DCollection(corners[faces], facecolor=part.colour[:3], alpha=0.35, linewidth=0, zorder=1)
-            drawn.append(axes.add_collection3d(body))
-        clock.set_text(f"{times[k] - times[0]:.2f} s")
-        canvas.draw()
-        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    return [_filling(part, poses[0], middle, half) if part.is_plane else part for part in parts], canvas, axes
+
+
+def _filling(part: Part, pose: Float[np.ndarray, "m 4 4"], middle: Float[np.ndarray, "3"], half: float) -> Part:
+    """A plane as the square of the picture's size that is nearest to its middle."""
+    base = pose[part.link]
+    centre, first = part.vertices.mean(axis=0), part.vertices[:2]
+    along = (first[1] - first[0]) / np.linalg.norm(first[1] - first[0])
+    across = first.mean(axis=0) - centre
+    across /= np.linalg.norm(across)
+    away = base[:3, :3].T @ (middle - base[:3, 3]) - centre
+    centre = centre + (away @ along) * along + (away @ across) * across
+    corners = [centre + half * (u * along + v * across) for u, v in ((-1, 1), (1, 1), (1, -1), (-1, -1))]
+    return dataclasses.replace(part, vertices=np.stack(corners))
+
+
+def _triangles(
+    parts: Sequence[Part], pose: Float[np.ndarray, "m 4 4"]
+) -> tuple[Float[np.ndarray, "F 3 3"], Float[np.ndarray, "F 4"]]:
+    """Corners in the world and colours of all triangles."""
+    placements = [placed((part.vertices, part.faces), pose[part.link]) for part in parts]
+    colours = [
+        np.broadcast_to([*part.colour[:3], min(part.colour[3], 0.2 if part.is_plane else _CLEAR)], (len(part.faces), 4))
+        for part in parts
+    ]
+    return np.concatenate([corners[faces] for corners, faces in placements]), np.concatenate(colours)
 
 
 def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) -> bytes:
     """Encode frames as a GIF, with one common palette so that colours do not flicker."""
-    from PIL import Image
+    from PIL import Image, ImageColor
 
     frames = [Image.fromarray(picture) for picture in pictures]
     sample = frames[:: max(1, len(frames) // 6)]
     sheet = Image.new("RGB", (sample[0].width, sample[0].height * len(sample)))
     for k, frame in enumerate(sample):
         sheet.paste(frame, (0, k * frame.height))
-    palette = sheet.quantize(64, dither=Image.Dither.NONE)
+    palette = sheet.quantize(_COLOURS, dither=Image.Dither.NONE)
+    own = [
+        x for colour in (_BONE, _JOINT, _TRACE, _NEAREST, _OVERLAP) for x in ImageColor.getrgb(colour)
+    ]  # also if rare
+    palette.putpalette([*(palette.getpalette() or [])[: 3 * _COLOURS], *own])
     first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     content = io.BytesIO()
     shown = _gif_delay(fps)

@@ -1,10 +1,11 @@
 """A robot as data for rendering: triangles fixed to its links, lines from joint to joint, a camera and a ground plane.
 
-Also the limits of its coordinates, for sliders and plots, and the positions of a motion between its samples.
+Also the limits of its coordinates, for sliders and plots.
 """
 
 import dataclasses
 import functools
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,12 +15,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial import ConvexHull
 
 from ..dynamics import forward_kinematics
 from ..errors import ModelError
+from ..geometry import Shapes, closest_points
 from ..io.shapes import Colour, Geometry, Surface, mesh_file, read_mesh
 from ..model.chain import Chain, coordinate_limits, coordinate_names, frame_index, layout, turning_joints
-from ..model.configuration import difference, integrate, neutral_configuration
+from ..model.configuration import neutral_configuration
 from ..report.pictures import equivalent_ellipsoid
 from ..spatial.inertia import pseudo_inertia
 
@@ -120,6 +123,24 @@ def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
     return np.concatenate([vertices, ends]), np.concatenate(faces)
 
 
+def hull(points: Float[np.ndarray, "k 3"], radius: float = 0.0) -> Surface:
+    """The convex hull of points, inflated by a radius."""
+    if radius > 0:
+        points = (points[:, None] + radius * _unit_sphere(12)[0]).reshape(-1, 3)
+    found = ConvexHull(points, qhull_options="QJ")
+    corners, faces = np.unique(found.simplices, return_inverse=True)
+    a, b, c = (points[found.simplices[:, k]] for k in range(3))
+    inward = (np.cross(b - a, c - a) * found.equations[:, :3]).sum(axis=1) < 0
+    faces = faces.reshape(-1, 3)
+    return points[corners], np.where(inward[:, None], faces[:, ::-1], faces)
+
+
+def square(half: float) -> Surface:
+    """A square in the plane z = 0, centred at the origin, seen from both sides."""
+    corners = half * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]], float)
+    return corners, np.array([[0, 1, 2], [0, 2, 3]])
+
+
 def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 3"], Int[np.ndarray, "F 3"]]:
     """Split the vertices of a surface along edges at which it bends by more than an angle [rad]."""
     vertices, faces = surface
@@ -146,6 +167,7 @@ def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 
 
 
 _GREY: Colour = (0.75, 0.75, 0.77, 1.0)
+_TRANSLUCENT, _AROUND = 0.5, 24  # opacity and resolution of convex shapes
 _LINKS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#edc948", "#9c755f")
 
 
@@ -160,26 +182,40 @@ class Part:
     faces: Int[np.ndarray, "F 3"]
     colour: Colour
     shown: bool = True
+    is_plane: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scene:
     """A robot as parts that move with its links, and notes on omitted parts.
 
-    A part is triangles fixed to a link: its `name` ("link/kind number"), `group` ("shape", of the description, or "inertia", an
-    ellipsoid), `link` (an index; -1 for the base), `vertices` in the link's frame [m], `faces` (three indices, anticlockwise as
-    seen from outside) and `colour`, and whether it is initially `shown`.
+    A part is triangles fixed to a link: its `name` ("link/kind number"), `group` ("shape", of the description; "collision" or
+    "surroundings", convex shapes; or "inertia", an ellipsoid), `link` (an index; -1 for the base), `vertices` in the link's
+    frame [m], `faces` (three indices, anticlockwise as seen from outside) and `colour`, whether it is initially `shown`, and
+    whether it is a square that stands for a plane. The convex `shapes` determine which points are nearest to each other.
     """
 
     chain: Chain
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()
+    shapes: Shapes | None = None
 
     def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
         """Poses in the world of the n links, followed by the base, for one or many configurations q: that of a part is
         `poses[part.link]`.
         """
         return link_poses(self.chain, np.asarray(q))
+
+    def nearest(
+        self, q: Float[Array, "rows nq"] | Float[np.ndarray, "rows nq"]
+    ) -> tuple[Float[np.ndarray, "rows 2 3"], Float[np.ndarray, " rows"]] | None:
+        """Closest points in the world of the nearest pair of shapes, and their distance [m], in each configuration; None
+        without pairs of shapes.
+        """
+        if self.shapes is None or not self.shapes.pairs:
+            return None
+        ends, distance = _nearest(self.chain, self.shapes, jnp.asarray(q, self.chain.dtype))
+        return np.asarray(ends, float), np.asarray(distance, float)
 
     @property
     def joints(self) -> tuple[tuple[int, int, np.ndarray], ...]:
@@ -191,7 +227,19 @@ class Scene:
         return skeleton(self.chain)
 
 
-def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence[str] = ()) -> Scene:
+@jax.jit
+def _nearest(chain: Chain, shapes: Shapes, q: Array) -> tuple[Array, Array]:
+    def one(q):
+        found = closest_points(chain, shapes, q)
+        k = jnp.argmin(found.distance)
+        return jnp.stack([found.first[k], found.second[k]]), found.distance[k]
+
+    return jax.lax.map(one, q)
+
+
+def build_scene(
+    chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence[str] = (), shapes: Shapes | None = None
+) -> Scene:
     """Build a scene from a robot, with the shapes in its description and the inertia ellipsoids of its links.
 
     For every moving link with a mass, the scene contains the solid ellipsoid of uniform density that has the same mass, centre
@@ -201,6 +249,8 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
     Args:
         chain: the robot; its inertias may differ from those of the description, for example after an identification.
         geometry: shapes returned by `read_geometry` for the description from which the chain was loaded.
+        shapes: convex shapes of the robot and its surroundings (`geometry.read`, `geometry.with_environment`), drawn
+            translucent; those of links with other shapes are initially hidden. Planes are drawn as squares.
 
     Raises:
         ModelError: a shape is a mesh, but trimesh is not installed.
@@ -224,6 +274,8 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
             name = f"{shape.link}/{shape.kind} {len(parts)}"
             colour = shape.colour or own or _GREY
             parts.append(Part(name, "shape", link, *placed(surface, pose), colour))
+    if shapes is not None:
+        parts += _convex_parts(chain, shapes, {part.link for part in parts})
     dressed = {part.link for part in parts}
     for i, name in enumerate(chain.link_names):
         solid = equivalent_ellipsoid(np.asarray(chain.inertia[i], float))
@@ -240,25 +292,69 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
         surface = ellipsoid((a, b, c))
         colour = (*_rgb(_LINKS[i % len(_LINKS)]), 0.85 if i not in dressed else 0.5)
         parts.append(Part(f"{name}/inertia", "inertia", i, *placed(surface, pose), colour, i not in dressed))
-    return Scene(chain, tuple(parts), tuple(found))
+    return Scene(chain, tuple(parts), tuple(found), shapes)
+
+
+def _convex_parts(chain: Chain, shapes: Shapes, dressed: set[int]) -> list[Part]:
+    """Translucent parts for convex shapes, hidden on links that are `dressed` otherwise; planes are squares."""
+    known = {*chain.link_names, *chain.frame_names, chain.topology.base_name}
+    reach = max(float(np.linalg.norm(np.asarray(chain.translation), axis=1).sum()), 0.5)
+    parts, hulls = [], iter(shapes.vertices)
+    for k, (kind, link, name) in enumerate(zip(shapes.kinds, shapes.links, shapes.names, strict=True)):
+        size, radius = np.asarray(shapes.size[k], float), float(shapes.radius[k])
+        core = np.asarray(next(hulls), float) if kind == "hull" else None
+        surface = square(reach) if kind == "plane" else _convex_surface(kind, size, radius, core)
+        own = re.sub(r"/\d+$", "", name) in known
+        colour = (*(_rgb(_LINKS[link % len(_LINKS)]) if link >= 0 else _GREY[:3]), _TRANSLUCENT)
+        placement = placed(surface, np.asarray(shapes.pose[k], float))
+        group = "collision" if own else "surroundings"
+        shown = not own or link not in dressed
+        parts.append(Part(f"{name}/{kind} {k}", group, link, *placement, colour, shown, kind == "plane"))
+    return parts
+
+
+def _convex_surface(
+    kind: str, size: Float[np.ndarray, "3"], radius: float, vertices: Float[np.ndarray, "V 3"] | None
+) -> Surface:
+    """Surface of a convex core inflated by a radius, in the frame of the core (see `geometry.Shapes`)."""
+    x, y, z = size.tolist()
+    if kind in ("sphere", "capsule"):
+        return capsule(radius, 2 * z, _AROUND) if z > 0 else ellipsoid((radius, radius, radius), _AROUND)
+    if vertices is not None:
+        return hull(vertices, radius)
+    makers = {
+        "box": box((2 * x, 2 * y, 2 * z)),
+        "cylinder": cylinder(x, 2 * z, _AROUND),
+        "ellipsoid": ellipsoid((x, y, z), _AROUND),
+    }
+    return hull(makers[kind][0], radius) if radius > 0 else makers[kind]
 
 
 def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
     """Lines from the origin of each link's parent to the origin of the link, and from links without children to their ends.
 
     If the tip is a frame, it is the end of its link. Other ends are those of the uniform rods from the link's origin through
-    its centre of mass that have the link's mass and moments along this line. The tip's line is the last one.
+    its centre of mass that have the link's mass and moments along this line. If the centre of mass is at the origin, the end is
+    a point on the joint's axis. The tip's line is the last one.
     """
     parents, tip = chain.topology.parents, chain.topology.tip_name
     lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(parents)]
     last, frame = (-1, None) if tip is None else frame_index(chain, tip)
-    ends = {i: _end(np.asarray(chain.inertia[i], float)) for i in range(chain.n) if i not in parents}
+    leaves = [i for i in range(chain.n) if i not in parents]
+    ends = {i: end if (end := _end(np.asarray(chain.inertia[i], float))).any() else _stub(chain, i) for i in leaves}
     if frame is not None:
         ends[last] = np.asarray(chain.frame_poses, float)[frame, :3, 3]
-    for i in sorted(ends, key=lambda i: i == last):
-        if i == last or ends[i].any():
-            lines.append((i, i, ends[i]))
+    lines += [(i, i, ends[i]) for i in sorted(ends, key=lambda i: i == last)]
     return tuple(lines)
+
+
+def _stub(chain: Chain, i: int) -> Float[np.ndarray, "3"]:
+    """A point on the axis of joint i, at a tenth of the length of the robot, or at a radius of gyration."""
+    screw, pi = np.asarray(chain.screw[i], float), np.asarray(chain.inertia[i], float)
+    length = 0.1 * float(np.linalg.norm(np.asarray(chain.translation, float), axis=1).sum())
+    if length == 0:
+        length = float(np.sqrt(pi[[4, 6, 9]].sum() / (2 * pi[0]))) if pi[0] > 0 else 0.1
+    return length * (screw[:3] if screw[:3].any() else screw[3:])
 
 
 def _end(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "3"]:
@@ -298,23 +394,6 @@ def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray
 @jax.jit
 def _poses(chain: Chain, q: Array) -> Array:
     return jax.lax.map(lambda x: forward_kinematics(chain, x), q)  # compiles in half the time of a batch
-
-
-def positions_at(
-    chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
-) -> Float[np.ndarray, "M nq"]:
-    """Positions of a sampled motion at other times [s], interpolated linearly, or along screws for quaternion joints."""
-    times = np.clip(times, t[0], t[-1])
-    k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
-    share = (times - t[k]) / (t[k + 1] - t[k])
-    if chain.nq == chain.nv:
-        return q[k] + share[:, None] * (q[k + 1] - q[k])
-    return np.asarray(_between(chain, *(jnp.asarray(x, chain.dtype) for x in (q[k], q[k + 1], share))), float)
-
-
-@jax.jit
-def _between(chain: Chain, q0: Array, q1: Array, share: Array) -> Array:
-    return jax.vmap(lambda a, b, s: integrate(chain, a, s * difference(chain, a, b)))(q0, q1, share)
 
 
 def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
@@ -364,7 +443,7 @@ def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -
     poses = scene.poses(q[:: -(-len(q) // most)])
     points = [line_ends(poses, scene.joints).reshape(-1, 3)]
     for part in scene.parts:
-        if part.shown:
+        if part.shown and not part.is_plane:
             pose = poses[:, part.link]
             ends = np.stack([part.vertices.min(axis=0), part.vertices.max(axis=0)])
             corners = np.stack(np.meshgrid(*ends.T, indexing="ij"), axis=-1).reshape(-1, 3)

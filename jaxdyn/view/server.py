@@ -12,6 +12,7 @@ from jaxtyping import Float
 from ..errors import ModelError
 from ..io.logs import Motion
 from ..model.chain import coordinate_names
+from ..model.configuration import positions_at
 from .scene import (
     FIELD_OF_VIEW,
     Scene,
@@ -19,7 +20,6 @@ from .scene import (
     effort_limits,
     frame_scene,
     line_ends,
-    positions_at,
     slider_ranges,
     start_configuration,
 )
@@ -27,7 +27,13 @@ from .scene import (
 _RATE = 30.0  # frames per second
 _LONGEST = 0.25  # largest advance of the motion's time from frame to frame, at speed 1 [s]
 _POINTS = 1200  # maximum number of points of a curve
-_GROUPS = {"shape": "shapes", "inertia": "inertia ellipsoids"}
+_GROUPS = {
+    "shape": "shapes",
+    "collision": "convex shapes",
+    "surroundings": "surroundings",
+    "inertia": "inertia ellipsoids",
+}
+_NEAREST, _OVERLAP = (31, 95, 168), (214, 39, 40)  # line between the closest points
 _BONE = (48, 71, 94)
 _GHOST, _OPACITY = (224, 122, 38), 0.35  # colour and opacity of the robot that shows the second motion
 _SKY, _CELL, _SECTION = (233, 237, 241), (208, 213, 218), (172, 178, 186)
@@ -59,8 +65,13 @@ class Viewer:
         """Show the robot in a configuration q [rad or m]."""
         with self._lock:
             self._q = np.asarray(q, float)
+            nearest = self._scene.nearest(self._q[None])
             with self._server.atomic():
                 self._place(self._frames, self._lines, self._q)
+                if nearest is not None:
+                    self._gap.points = nearest[0].astype(np.float32)
+                    self._gap.colors = np.array(_OVERLAP if nearest[1][0] < 0 else _NEAREST, np.uint8)
+                    self._distance.content = f"smallest distance: {1000 * nearest[1][0]:.0f} mm"
                 for slider, entry in self._sliders:
                     slider.value = round(float(np.clip(self._q[entry], slider.min, slider.max)), 4)
 
@@ -123,6 +134,10 @@ class Viewer:
         camera.fov = FIELD_OF_VIEW
         self._parts: dict[str, list] = {}
         self._frames, self._lines = self._draw_robot("robot", _BONE)
+        if self._scene.shapes is not None:
+            points = np.zeros((1, 2, 3), np.float32)
+            line = {"thickness": 6.0, "thickness_units": "screen"}
+            self._gap = scene.add_line_segments("/closest points", points=points, colors=_NEAREST, **line)
         if self._ghost is not None:
             self._ghost_frames, self._ghost_lines = self._draw_robot("ghost", _GHOST, _GHOST)
             self._place(self._ghost_frames, self._ghost_lines, self._ghost.q[0])
@@ -153,7 +168,7 @@ class Viewer:
             thickness=4.0,
             thickness_units="screen",
         )
-        lines.visible = not any(part.group == "shape" for part in self._scene.parts)
+        lines.visible = not any(part.group in ("shape", "collision") for part in self._scene.parts)
         return frames, lines
 
     def _add_controls(self) -> None:
@@ -172,6 +187,10 @@ class Viewer:
             lines = gui.add_checkbox("lines from joint to joint", self._lines.visible)
             all_lines = [self._lines, *([] if self._ghost is None else [self._ghost_lines])]
             lines.on_update(lambda event: self._show(all_lines, event.target.value))
+            if self._scene.shapes is not None:
+                gap = gui.add_checkbox("closest points", True)
+                gap.on_update(lambda event: self._show([self._gap], event.target.value))
+                self._distance = gui.add_markdown("")
         self._sliders: list[tuple[Any, int]] = []
         with gui.add_folder("Joints [rad, m]"):
             for name, entry, low, high in slider_ranges(self._scene.chain):

@@ -11,7 +11,7 @@ docs/design.md.
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +93,7 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
         arguments = signature.bind(*arguments, **named).args
         if mode().lanes is not None:  # called inside another function decorated with `by_batch`
             return function(*arguments)
-        given = _Arguments(arguments)
+        given, variables = _divided(arguments)
         values = size(arguments[0])
         call = lambda *variables: function(*given.filled(variables))
         many = lambda count, mapped, *variables: _many(call, mapped, count, values, moves_axes=True)(*variables)
@@ -108,7 +108,7 @@ def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100
 
         differentiable.defjvp(rule, symbolic_zeros=True)
         # `custom_jvp` does not accept NumPy arrays under `vmap`; the compiler removes this copy
-        return differentiable(*map(jnp.copy, given.variables))
+        return differentiable(*map(jnp.copy, variables))
 
     def defjvp(rule: Callable) -> Callable:
         nonlocal jvp
@@ -133,28 +133,35 @@ def with_vmap(single: Callable, many: Callable) -> Callable:
     return lambda *variables: function(*variables)
 
 
-class _Arguments:
-    """The leaves of a call's arguments: the traced ones are variables of the program, and all others constants."""
+def _divided(arguments: tuple) -> tuple["_Arguments", list[Tracer]]:
+    """A call's arguments without their traced leaves, and these leaves, which are variables of the program."""
+    # apart, since functions that JAX keeps longer than the trace hold the former
+    leaves, structure = jax.tree.flatten(arguments)
+    varies = [isinstance(leaf, Tracer) for leaf in leaves]
+    known = [None if v else leaf for v, leaf in zip(varies, leaves, strict=True)]
+    return _Arguments(structure, varies, known), [leaf for v, leaf in zip(varies, leaves, strict=True) if v]
 
-    def __init__(self, arguments: tuple):
-        leaves, self._structure = jax.tree.flatten(arguments)
-        self._varies = [isinstance(leaf, Tracer) for leaf in leaves]
-        self._known = [None if v else leaf for v, leaf in zip(self._varies, leaves, strict=True)]
-        self.variables = [leaf for v, leaf in zip(self._varies, leaves, strict=True) if v]
+
+class _Arguments(NamedTuple):
+    """A call's arguments with constants, and None for every variable."""
+
+    structure: Any
+    varies: list[bool]
+    known: list[Any]
 
     def filled(self, variables: tuple) -> tuple:
         """The arguments with these variables."""
-        return self._inserted(variables, self._known)
+        return self._inserted(variables, self.known)
 
     def tangents(self, tangents: tuple) -> tuple:
         """Tangents of the arguments from those of the variables; constants have none."""
-        none = [None if v else SymbolicZero(jax.typeof(x)) for v, x in zip(self._varies, self._known, strict=True)]
+        none = [None if v else SymbolicZero(jax.typeof(x)) for v, x in zip(self.varies, self.known, strict=True)]
         return self._inserted(tangents, none)
 
     def _inserted(self, variables: tuple, others: list) -> tuple:
         rest = iter(variables)
-        leaves = [next(rest) if v else x for v, x in zip(self._varies, others, strict=True)]
-        return jax.tree.unflatten(self._structure, leaves)
+        leaves = [next(rest) if v else x for v, x in zip(self.varies, others, strict=True)]
+        return jax.tree.unflatten(self.structure, leaves)
 
 
 def _single(call: Callable, size: int, variables: tuple) -> Any:
@@ -274,14 +281,14 @@ def in_groups(function: Callable, together: int) -> Callable:
     """A function that, under `vmap` on the CPU, processes groups of `together` problems in sequence."""
 
     def call(*arguments):
-        given = _Arguments(arguments)
+        given, variables = _divided(arguments)
         whole = lambda *variables: function(*given.filled(variables))
 
         def many(count, mapped, *variables):
             at_once = jax.vmap(whole, [0 if m else None for m in mapped], axis_size=count)
             return by_platform(_grouped(at_once, whole, mapped, count, together), at_once, *variables)
 
-        return with_vmap(whole, many)(*given.variables)
+        return with_vmap(whole, many)(*variables)
 
     return call
 

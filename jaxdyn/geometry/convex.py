@@ -1,0 +1,219 @@
+"""The direction of largest gap between two convex cores, by a search for the point of their difference closest to a point.
+
+The difference D = {y - x: x in core A, y in core B} contains the vectors from A to B, and gap(n) of `cores` is the minimum of
+n . d over D. For a point p outside D, let v be the vector from p to the closest point of D. Then n = v / |v| maximises
+gap(n) - n . p. The search follows Gilbert, Johnson & Keerthi (1988): v is the closest point of a triangle of points of D, to
+which a supporting point of D along -v is added until |v| and its lower bound agree.
+
+If the cores are apart, p = 0. If they overlap, 0 lies inside D, and gap has several local maxima. With n_k the best direction
+so far, p = -t n_k with t = margin - gap(n_k) is outside D, and the direction found from there maximises
+gap(n) + t n . n_k: a proximal step, so that gap(n_k+1) >= gap(n_k). Cores that are closer than the margin are treated in the
+same way, so that |v| never falls below it, which would make v / |v| inaccurate.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..spatial.components import Component, Vec, add, cross, dot, scale, sub
+from .cores import Closest, Core, computed_once, gap
+from .shapes import Kind
+
+T = TypeVar("T")
+LIMIT = 64  # iterations
+MARGIN = 1e-3  # of the extent of D
+
+
+class Point(NamedTuple):
+    """A point d = y - x of D, and the point x of A."""
+
+    d: Vec
+    x: Vec
+
+
+class _Search(NamedTuple):
+    """State of the search of each lane."""
+
+    points: tuple[Point, Point, Point]
+    p: Vec
+    v: Vec
+    squared: Component  # v . v
+    n: Vec  # the best direction so far
+    gap: Component  # gap(n)
+    start: Component  # gap(n) when p was last moved
+    stalled: Bool[Array, "*lanes"]
+    done: Bool[Array, "*lanes"]
+    count: Component
+
+
+def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
+    """Closest points of two cores, for all kinds but planes.
+
+    If the cores overlap, the normal n is a local maximum of gap(n), found from the best of several directions.
+    """
+    # relative to the centre of A, for accuracy far from the origin
+    origin, centre = a.centre, sub(b.centre, a.centre)
+    a, b = a._replace(centre=scale(0, a.centre)), b._replace(centre=centre)
+    n, w, best, extent = _best(kinds, a, b, _candidates(kinds, a, b))
+    margin = MARGIN * extent
+    noise = 16 * jnp.finfo(extent.dtype).eps * (extent + _norm(centre))
+    rounding = 16 * jnp.finfo(extent.dtype).eps
+    curved = not {"cylinder", "ellipsoid"}.isdisjoint(kinds)
+    tolerance = max(1e-10, rounding) if curved else rounding
+
+    def moved(n: Vec, gap_n: Component) -> Vec:
+        return scale(-jnp.maximum(margin - gap_n, 0), n)
+
+    def improve(s: _Search) -> _Search:
+        length = jnp.sqrt(s.squared)
+        n = scale(1 / length, s.v)
+        g, x, y = gap(kinds, a, b, n)
+        error = tolerance * (extent + length)
+        found = (length - (g - dot(n, s.p)) <= error) | s.stalled
+        apart = (s.p[0] == 0) & (s.p[1] == 0) & (s.p[2] == 0)
+        better = g > s.gap
+        done = s.done | (found & (apart | (jnp.maximum(g, s.gap) - s.start <= error)))
+        g, *point, better, done, move = computed_once(g, *n, *sub(y, x), *x, better, done, found | (~apart & (g > margin)))
+        n, w, g = _where(better, tuple(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
+        p = computed_once(*_where(move, moved(n, g), s.p))
+        squared, v, points = _closest(p, w, s.points, noise)
+        stalled = ~move & (squared >= s.squared)
+        v = _where(stalled, s.v, v)
+        points = _where(stalled, s.points, points)
+        squared = jnp.where(stalled, s.squared, squared)
+        new = _Search(points, p, v, squared, n, g, jnp.where(move, g, s.start), stalled, done, s.count + 1)
+        return jax.tree.map(lambda x, y: jnp.where(s.done, x, y), s, new)._replace(count=s.count + 1)
+
+    p = moved(n, best)
+    never = jnp.zeros(extent.shape, bool)
+    v = sub(w.d, p)
+    initial = _Search((w, w, w), p, v, dot(v, v), n, best, best - 1, never, never, jnp.zeros((), int))
+    final = jax.lax.while_loop(lambda s: (s.count < LIMIT) & ~jnp.all(s.done), improve, initial)
+    first = add(origin, _combined(add(final.p, final.v), final.points))
+    return Closest(final.gap, first, add(first, scale(final.gap, final.n)), final.n)
+
+
+def _point(components: Sequence[Component]) -> Point:
+    return Point(tuple(components[:3]), tuple(components[3:]))
+
+
+def _combined(d: Vec, points: tuple[Point, Point, Point]) -> Vec:
+    """The point of A that belongs to a point d of the triangle of D, with the same weights of the vertices."""
+    (p, x), (q, y), (r, z) = points
+    e, f = sub(q, p), sub(r, p)
+    m = cross(e, f)
+    info = jnp.finfo(m[0].dtype)
+    square = jnp.maximum(dot(m, m), info.tiny)
+    along, beside = dot(cross(sub(d, p), f), m) / square, dot(cross(e, sub(d, p)), m) / square
+    regular = square > (16 * info.eps) ** 2 * dot(e, e) * dot(f, f)
+    least = jnp.where(regular & (along >= 0) & (beside >= 0) & (along + beside <= 1), 0.0, jnp.inf).astype(m[0].dtype)
+    best = add(x, scale(along, sub(y, x)), scale(beside, sub(z, x)))
+    for start, end, here, there in ((p, q, x, y), (p, r, x, z), (q, r, y, z)):
+        edge = sub(end, start)
+        share = jnp.clip(dot(sub(d, start), edge) / jnp.maximum(dot(edge, edge), info.tiny), 0, 1)
+        miss = sub(add(start, scale(share, edge)), d)
+        square, *at = computed_once(dot(miss, miss), *add(here, scale(share, sub(there, here))))
+        best, least = _where(square < least, tuple(at), best), jnp.minimum(least, square)
+    return best
+
+
+def _candidates(kinds: tuple[Kind, Kind], a: Core, b: Core) -> list[Vec]:
+    """Directions that often are close to the best one: between the centres, along axes, across edges, and radial."""
+    centre = sub(b.centre, a.centre)
+    axes = tuple(_axes(kind, core) for kind, core in zip(kinds, (a, b), strict=True))
+    found = [centre, *axes[0], *axes[1]]
+    for kind, own in zip(kinds, axes, strict=True):
+        if kind in ("capsule", "cylinder"):
+            found.append(sub(centre, scale(dot(own[0], centre), own[0])))
+    if {"ellipsoid", "hull"}.isdisjoint(kinds):
+        found += [cross(u, v) for u in axes[0] for v in axes[1]]
+    ahead = [_where(dot(n, centre) < 0, scale(-1, n), n) for n in found]
+    return ahead + [scale(-1, n) for n in ahead] if "hull" in kinds else ahead
+
+
+def _axes(kind: Kind, core: Core) -> list[Vec]:
+    """Axes of the core's frame along which its surface has normals or edges."""
+    if kind == "sphere":
+        return []
+    return [core.rotation[k::3] for k in ((2,) if kind in ("capsule", "cylinder") else (0, 1, 2))]
+
+
+def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> tuple[Vec, Point, Component, Component]:
+    """The candidate n with the largest gap, made a unit vector; its point of D; gap(n); largest distance from D's centre."""
+    centre = sub(b.centre, a.centre)
+    components = [x for core in (a, b) for x in (*core.rotation, *core.centre, *core.size)]
+    shape = functools.reduce(jnp.broadcast_shapes, (jnp.shape(x) for x in components))
+    dtype = jnp.result_type(*components, *(core.vertices for core in (a, b) if core.vertices is not None))
+    stacked = [jnp.stack([jnp.broadcast_to(n[k], shape) for n in candidates]).astype(dtype) for k in range(3)]
+
+    def body(state, n):
+        best_n, best_w, best, extent = state
+        squared = dot(n, n)
+        usable = squared > jnp.finfo(dtype).tiny
+        n = scale(jnp.where(usable, 1 / jnp.sqrt(jnp.where(usable, squared, 1)), 0), n)
+        n = (jnp.where(usable, n[0], 1), n[1], n[2])
+        g, x, y = gap(kinds, a, b, n)
+        g, *point = computed_once(g, *n, *sub(y, x), *x)
+        n, w = tuple(point[:3]), _point(point[3:])
+        better = g > best
+        extent = jnp.maximum(extent, _norm(sub(w.d, centre)))
+        return (_where(better, n, best_n), _where(better, w, best_w), jnp.where(better, g, best), extent), None
+
+    zero = jnp.zeros(shape, dtype)
+    # a margin of 1e-12 of the unit keeps points apart that coincide
+    nothing = zero, zero, zero
+    start = (nothing, Point(nothing, nothing), zero - jnp.inf, zero + 1e-9)
+    return jax.lax.scan(body, start, tuple(stacked))[0]
+
+
+def _closest(
+    p: Vec, w: Point, points: tuple[Point, Point, Point], noise: Component
+) -> tuple[Component, Vec, tuple[Point, Point, Point]]:
+    """The vector v from p to the closest point of the tetrahedron (w, points): v . v, v, and a face that contains both.
+
+    The closest point is known to need w, so that the edges and faces without w are left out. `noise` is the rounding error of
+    points; triangles that are not higher have no plane.
+    """
+    d = sub(w.d, p)
+    edges = [sub(point.d, w.d) for point in points]
+    feet = [_on_edge(d, e) for e in edges]
+    feet += [_on_face(d, edges[i], edges[j], noise) for i, j in ((0, 1), (1, 2), (2, 0))]
+    squares = computed_once(*(squared for squared, _ in feet))
+    best, v, unused = squares[0], feet[0][1], 2
+    for square, (_, other), vertex in zip(squares[1:], feet[1:], (0, 1, 2, 0, 1), strict=True):
+        nearer = square < best
+        best, v = jnp.where(nearer, square, best), _where(nearer, other, v)
+        unused = jnp.where(nearer, vertex, unused)
+    return best, v, (w, _where(unused == 0, points[1], points[0]), _where(unused == 2, points[1], points[2]))
+
+
+def _on_edge(d: Vec, e: Vec) -> tuple[Component, Vec]:
+    """The point v closest to zero of the edge from d to d + e: v . v and v."""
+    tiny = jnp.finfo(d[0].dtype).tiny
+    v = add(d, scale(jnp.clip(-dot(d, e) / jnp.maximum(dot(e, e), tiny), 0, 1), e))
+    return dot(v, v), v
+
+
+def _on_face(d: Vec, e: Vec, f: Vec, noise: Component) -> tuple[Component, Vec]:
+    """As `_on_edge`, for the triangle d, d + e, d + f; v . v is infinite unless v is inside."""
+    m = cross(e, f)
+    squared = dot(m, m)
+    first, second = dot(cross(f, d), m), dot(cross(d, e), m)
+    inside = (first > 0) & (second > 0) & (first + second < squared)
+    regular = squared > noise * noise * jnp.maximum(dot(e, e), dot(f, f))
+    share = dot(m, d) / jnp.where(regular, squared, 1)
+    return jnp.where(inside & regular, dot(m, d) * share, jnp.inf), scale(share, m)
+
+
+def _norm(v: Vec) -> Component:
+    """Euclidean length, bounded away from zero."""
+    return jnp.sqrt(jnp.maximum(dot(v, v), jnp.finfo(v[0].dtype).tiny))
+
+
+def _where(condition: Component, x: T, y: T) -> T:
+    """`jnp.where` of each component."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)

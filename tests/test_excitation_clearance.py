@@ -1,0 +1,155 @@
+"""Excitation trajectories that keep shapes apart: of a planar arm above a floor, in Python and on the command line."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn import IdentificationError, geometry, load
+from jaxdyn.cli import main
+from jaxdyn.identification import FourierSeries, Separation, excitation_design, motion_limits, optimal_excitation
+from jaxdyn.identification.excitation_design import ExcitationSearch, summary
+from jaxdyn.identification.separation import begin_apart
+from jaxdyn.io import Geometry
+
+REACH, RADIUS, HEIGHT = 0.4, 0.05, 0.6
+LINK = """<link name="{0}"><inertial><origin xyz="0.2 0 0.01"/><mass value="2"/>
+  <inertia ixx="0.02" iyy="0.03" izz="0.03" ixy="0" ixz="0" iyz="0"/></inertial>{1}</link>"""
+SHAPES = """<collision><origin xyz="0.2 0 0" rpy="0 1.5707963267948966 0"/>
+    <geometry><cylinder radius="0.05" length="0.4"/></geometry></collision>
+  <collision><origin xyz="0 0 0"/><geometry><sphere radius="0.05"/></geometry></collision>
+  <collision><origin xyz="0.4 0 0"/><geometry><sphere radius="0.05"/></geometry></collision>"""
+JOINT = """<joint name="j{0}" type="revolute"><parent link="{1}"/><child link="{2}"/><origin xyz="{3}"/><axis xyz="0 1 0"/>
+  <limit lower="-2.5" upper="2.5" velocity="3" effort="60"/></joint>"""
+BASE = """<link name="base">
+  <collision><origin xyz="0 0.2 0.3"/><geometry><box size="0.1 0.1 0.6"/></geometry></collision></link>"""
+LIMITS = np.full(2, -2.4), np.full(2, 2.4)
+SHORT, QUICK = FourierSeries(3.0, 4), ExcitationSearch(2, 4)
+
+
+def arm(shapes=SHAPES):
+    joints = JOINT.format(1, "base", "upper", f"0 0 {HEIGHT}") + JOINT.format(2, "upper", "fore", f"{REACH} 0 0")
+    links = LINK.format("upper", shapes) + LINK.format("fore", shapes)
+    base = BASE if shapes else '<link name="base"/>'
+    return f"<robot name='arm'>{base}{links}{joints}</robot>"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("arm") / "arm.urdf"
+    path.write_text(arm())
+    return path
+
+
+@pytest.fixture(scope="module")
+def known(model):
+    """The arm, and its shapes with a floor and a ball that only the outer link reaches."""
+    chain = load(model)
+    ball = Geometry(
+        "ball", "sphere", np.array([[1, 0, 0, 0.6], [0, 1, 0, 0], [0, 0, 1, 1.1], [0, 0, 0, 1.0]]), (0.08,) * 3
+    )
+    shapes = geometry.with_environment(chain, geometry.read(model, chain, samples=500), [geometry.floor(), ball])
+    return chain, shapes
+
+
+def above_floor(q):
+    """Smallest distance of either link from the floor, by hand, for joints about y [m]."""
+    elbow = HEIGHT - REACH * np.sin(q[:, 0])
+    return np.minimum(elbow, elbow - REACH * np.sin(q.sum(axis=1))) - RADIUS
+
+
+@pytest.mark.ci
+def test_a_design_keeps_shapes_apart(known):
+    chain, shapes = known
+    settings = {"limits": motion_limits(chain), "search": QUICK}
+    q = lambda design, t: np.asarray(design.trajectory(jnp.asarray(t))[0])
+    t = np.linspace(0, 3, 3201)
+    free = optimal_excitation(chain, SHORT, **settings)
+    assert above_floor(q(free, t)).min() < -0.1 and free.nearest is None  # or there would be nothing to keep
+    design = optimal_excitation(chain, SHORT, **settings, clearance=Separation(shapes, 0.04))
+    motion = q(design, t)
+    assert above_floor(motion).min() > 0.04 - 1e-4
+    found = np.asarray(jax.jit(jax.vmap(lambda x: geometry.distances(chain, shapes, x)))(jnp.asarray(motion)))
+    assert found.min() == pytest.approx(design.clearance, abs=1e-3) and found.min() > 0.04 - 1e-4
+    sample, pair = np.unravel_index(found.argmin(), found.shape)
+    assert shapes.pair_names[pair] == design.nearest[:2] and abs(t[sample] - design.nearest.time) < 0.02
+    assert f"between {design.nearest.first} and {design.nearest.second} at" in summary(design, chain.joint_names)
+    assert all(share.max() <= 0.95 * (1 + 1e-9) for share in design.usage.values())
+    assert design.quality.log_det > max(random.log_det for random in design.random) + 2
+    assert design.quality.log_det > free.quality.log_det - 8
+
+
+def test_pairs_that_cannot_be_kept_apart_are_left_out_and_named(known):
+    chain, shapes = known
+    level = dataclasses.replace(geometry.floor(HEIGHT), link="level")  # of the first joint, which the upper arm touches
+    ceiling = dataclasses.replace(level, link="ceiling", pose=np.diag([1.0, -1, -1, 1]))
+    ceiling.pose[2, 3] = HEIGHT + 0.2
+    shapes = geometry.with_environment(chain, shapes, [level, ceiling])
+
+    def begin(distance, *pairs):
+        chosen = geometry.shapes.with_pairs(shapes, pairs)
+        return begin_apart(chain, Separation(chosen, distance), *LIMITS, 3, 0)
+
+    found = begin(0.03, ("upper", "level"), ("fore", "floor"))
+    assert found.notes == ["cannot be kept 0.03 m apart, and left out: upper and level"]
+    assert found.separation.shapes.pair_names == (("fore", "floor"),) and float(found.separation.distance) == 0.03
+    assert found.separation.shapes.left_out[-1].reason == "cannot be kept apart within the limits"
+    assert above_floor(found.offsets).min() > 0.03 and len(found.offsets) == 3
+    with pytest.raises(IdentificationError, match="no pair of shapes can be kept"):
+        begin(0.03, ("upper", "level"))
+    with pytest.raises(IdentificationError, match=r"in none of 1024 .* at best, fore and \w+ are .* m apart; pass"):
+        begin(0.1, ("fore", "level"), ("fore", "ceiling"))
+    assert not np.any(begin(0.03, ("fore", "ball")).offsets[0])  # the middle is better than what is far from it
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """The clearances that the command passes to the design, which stops there."""
+    clearances = []
+
+    def design(*_, clearance, **__):
+        clearances.append(clearance)
+        raise IdentificationError("enough")
+
+    monkeypatch.setattr(excitation_design, "optimal_excitation", design)
+    return clearances
+
+
+def test_the_command_keeps_apart_what_the_files_describe(model, tmp_path, capsys, given):
+    obstacle = tmp_path / "post.urdf"
+    shape = "<collision><origin xyz='0.5 0 0.9'/><geometry><box size='0.2 0.2 0.2'/></geometry></collision>"
+    obstacle.write_text(f"<robot name='cell'><link name='post'>{shape}</link></robot>")
+    command = ["excite", str(model), "--out", str(tmp_path / "t.csv")]
+    assert main(command) == 1
+    assert main([*command, "--no-floor", "--environment", str(obstacle), "--clearance", "0.05"]) == 1
+    own, cell = ({name for pair in x.shapes.pair_names for name in pair} for x in given)
+    assert {"floor", "fore"} <= own and {"post", "fore"} <= cell and not own & {"post"} and not cell & {"floor"}
+    assert [float(x.distance) for x in given] == [0.03, 0.05]
+    assert "no collision shapes" not in capsys.readouterr().err
+    assert main([*command, "--clearance", "none", "--environment", str(obstacle)]) == 2
+    assert "--environment needs a clearance" in capsys.readouterr().err
+    assert main([*command, "--clearance", "none"]) == 1 and given[2] is None
+
+
+def test_the_command_says_that_nothing_is_kept_apart(tmp_path, capsys, given):
+    bare = tmp_path / "bare.urdf"
+    said = "no collision shapes: nothing keeps the robot from touching itself or the floor"
+    mesh = "<collision><geometry><mesh filename='missing.stl'/></geometry></collision>"
+    for shapes, reason in (("", "has no collision shapes"), (mesh, "missing.stl was not found")):
+        bare.write_text(arm(shapes))
+        assert main(["excite", str(bare), "--out", str(tmp_path / "t.csv")]) == 1
+        shown = capsys.readouterr().err
+        assert said in shown and reason in shown and given[-1] is None
+
+
+@pytest.mark.ci
+def test_the_command_reports_the_smallest_distance(model, tmp_path, capsys):
+    out = tmp_path / "traj.csv"
+    quick = ["--duration", "3", "--frequency", "1.4", "--starts", "1", "--rounds", "4", "--rate", "300"]
+    assert main(["excite", str(model), "--out", str(out), *quick]) == 0
+    text = capsys.readouterr().out
+    assert "smallest distance 0.03" in text and "--no-floor leaves it out" in text
+    assert above_floor(jaxdyn.read_log(out, 2).q).min() > 0.03 - 1e-3
