@@ -95,7 +95,7 @@ def _segment_and_box(a: Core, b: Core) -> Closest:
     t = low + share * (high - low)  # the middle, if the distance is constant in between
     apart = excess(t)
     square = dot(apart, apart)
-    length = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    length = jnp.sqrt(jnp.maximum(square, jnp.finfo(jnp.result_type(square)).tiny))  # also with a finite derivative inside
     n, depth, deepest = _least_overlap(c, d, end, half, t)
     # a segment through the box may have been found where it enters, outside by rounding
     outside = length > 16 * jnp.finfo(jnp.result_type(length)).eps * (end + sum(map(jnp.abs, c)))
