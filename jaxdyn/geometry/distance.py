@@ -55,7 +55,8 @@ def distances(chain: Chain, shapes: Shapes, q: Position) -> Float[Array, " p"]:
 
     Derivatives with respect to q and all leaves of the robot and the shapes are exact, for q
     d distance = n . (v_second - v_first), with the unit normal n and the velocities v of the closest points as fixed to their
-    links. Second derivatives count points and normals as constants. Vertices of hulls have no derivatives.
+    links. Second derivatives are exact for spheres, capsules, boxes and planes, and otherwise count points and normals as
+    constants. Vertices of hulls have no derivatives.
 
     Cost: O(n + m + p) for n links, m shapes and p pairs, and O(n p) for a derivative.
     """

@@ -16,16 +16,19 @@ from .shapes import Kind
 
 
 def closest(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
-    """Closest points of two cores, whose kinds are in the order of `KINDS`, with a capsule for a sphere."""
+    """Closest points of two cores, whose kinds are in the order of `KINDS`, with a capsule for a sphere.
+
+    They are constants for derivatives if they are found by iterations.
+    """
     if kinds == ("capsule", "capsule"):
         return _segments(a, b)
     if kinds == ("capsule", "box"):
         return _segment_and_box(a, b)
     if kinds == ("capsule", "cylinder"):
-        return _segment_and_cylinder(a, b)
+        return _segment_and_cylinder(*stop_gradient((a, b)))
     if kinds[1] == "plane":
         return _core_and_plane(kinds[0], a, b)
-    return search(kinds, a, b)
+    return search(kinds, *stop_gradient((a, b)))
 
 
 def differentiable(a: Core, b: Core, found: Closest) -> Component:
@@ -54,8 +57,8 @@ def _segments(a: Core, b: Core) -> Closest:
     u, v, c = a.rotation[2::3], b.rotation[2::3], sub(b.centre, a.centre)
     across = cross(u, v)  # and not 1 - (u . v)^2, which has half the digits for nearly parallel segments
     sine = dot(across, across)
-    tiny = jnp.finfo(jnp.result_type(sine)).tiny
-    s = _clip(dot(cross(c, v), across) / jnp.maximum(sine, tiny), a.size[2])
+    crossing = sine > jnp.sqrt(jnp.finfo(jnp.result_type(sine)).tiny)  # its square, in derivatives, does not underflow
+    s = _clip(dot(cross(c, v), across) / jnp.where(crossing, sine, 1), a.size[2])
     cosine = dot(u, v)
     t = _clip(s * cosine - dot(v, c), b.size[2])
     s = _clip(dot(u, c) + t * cosine, a.size[2])
@@ -177,7 +180,8 @@ def _apart_or_overlapping(
 ) -> Closest:
     """The result for the closest point t of a segment, or that of `overlap`, (n, gap(n), t), if it lies in the core."""
     apart = excess(add(c, scale(t, d)))
-    length = jnp.sqrt(dot(apart, apart))
+    square = dot(apart, apart)
+    length = jnp.sqrt(jnp.maximum(square, jnp.finfo(jnp.result_type(square)).tiny))  # also with a finite derivative inside
     n, depth, deepest = overlap
     # a segment through the core may have been found where it enters, outside by rounding
     outside = length > 16 * jnp.finfo(jnp.result_type(length)).eps * (end + sum(map(jnp.abs, c)))
