@@ -13,7 +13,6 @@ from scipy.spatial.transform import Rotation
 
 import jaxdyn
 from helpers import random_chain
-from jaxdyn import geometry
 from jaxdyn.geometry import Fixed, Shapes, closest_points, distances
 from jaxdyn.spatial.so3 import rotation_exp
 
@@ -35,7 +34,9 @@ def two_shapes(kinds, count, seed=0, reach=0.8):
     pose[..., :3, :3] = Rotation.random(2 * count, random_state=seed).as_matrix().reshape(count, 2, 3, 3)
     pose[..., :3, 3] = rng.uniform(-reach, reach, (count, 2, 3)) / 2
     size = np.array([SIZES[kind] for kind in kinds]) * rng.uniform(0.3, 1.5, (count, 2, 3))
-    radius = np.array([{"sphere": 0.2, "capsule": 0.1}.get(kind, 0.0) for kind in kinds]) * rng.uniform(0.5, 1.5, (count, 2))
+    radius = np.array([{"sphere": 0.2, "capsule": 0.1}.get(kind, 0.0) for kind in kinds]) * rng.uniform(
+        0.5, 1.5, (count, 2)
+    )
     return pose, size, radius
 
 
@@ -113,7 +114,9 @@ def check_points(kinds, pose, size, radius, found):
 def test_distances_are_those_of_mujoco(kinds):
     pose, size, radius = two_shapes(kinds, 300, seed=3)
     names = {"sphere": "0.1", "capsule": "0.1 0.1", "plane": "1 1 1"}
-    geoms = "".join(f'<body><geom type="{kind}" size="{names[kind]}"/><joint type="free"/></body>' for kind in kinds[:1])
+    geoms = "".join(
+        f'<body><geom type="{kind}" size="{names[kind]}"/><joint type="free"/></body>' for kind in kinds[:1]
+    )
     geoms += f'<geom type="{kinds[1]}" size="{names[kinds[1]]}"/>'
     model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{geoms}</worldbody></mujoco>")
     data = mujoco.MjData(model)
@@ -170,7 +173,9 @@ def robot() -> tuple[jaxdyn.Chain, Shapes]:
     pose[6, 2, 3] = -0.6
     size = np.array([SIZES[kind] for kind in kinds]) / 2
     pairs = tuple(
-        (a, b) for a, b in itertools.combinations(range(7), 2) if links[a] != links[b] and {kinds[a], kinds[b]} != {"box"}
+        (a, b)
+        for a, b in itertools.combinations(range(7), 2)
+        if links[a] != links[b] and {kinds[a], kinds[b]} != {"box"}
     )
     shapes = Shapes(pose, size, [0.05, 0.08, 0, 0.04, 0.06, 0.01, 0], (), Fixed(kinds, links, tuple("abcdefg"), pairs))
     return chain, shapes
@@ -206,7 +211,9 @@ def test_batches_single_states_and_transformations_agree(states):
     forward = jax.vmap(jax.jacfwd(lambda q: distances(chain, shapes, q)))(states)
     reverse = jax.vmap(jax.jacrev(lambda q: distances(chain, shapes, q)))(states)
     np.testing.assert_allclose(forward, reverse, atol=1e-12)
-    swollen = jax.vmap(lambda r: distances(chain, eqx.tree_at(lambda s: s.radius, shapes, shapes.radius + r), states[0]))
+    swollen = jax.vmap(
+        lambda r: distances(chain, eqx.tree_at(lambda s: s.radius, shapes, shapes.radius + r), states[0])
+    )
     enlarged = swollen(jnp.array([0.0, 0.01]))
     np.testing.assert_allclose(enlarged[0] - enlarged[1], 0.02, atol=1e-12)
 
@@ -281,9 +288,13 @@ def test_exact_symmetry_is_finite_and_right(dtype):
             given = [jnp.asarray(np.array(x)[::order], dtype)[None] for x in (poses, sizes, radii)]
             found = on_two_bodies(kinds[::order], *given)
             # the chain of the bodies is of float64, and so is the computation
-            np.testing.assert_allclose(found.distance[0, 0], truth, atol=1e-6 if dtype == jnp.float32 else 1e-12, err_msg=name)
+            np.testing.assert_allclose(
+                found.distance[0, 0], truth, atol=1e-6 if dtype == jnp.float32 else 1e-12, err_msg=name
+            )
             np.testing.assert_allclose(np.linalg.norm(found.normal), 1, atol=1e-6, err_msg=name)
-            assert all(np.isfinite(x).all() for x in jax.tree.leaves(on_two_bodies(kinds[::order], *given, slopes))), name
+            assert all(np.isfinite(x).all() for x in jax.tree.leaves(on_two_bodies(kinds[::order], *given, slopes))), (
+                name
+            )
 
 
 def test_batch_of_random_touching_pairs_has_no_nan():

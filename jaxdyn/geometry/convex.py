@@ -77,7 +77,9 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         apart = (s.p[0] == 0) & (s.p[1] == 0) & (s.p[2] == 0)
         better = g > s.gap
         done = s.done | (found & (apart | (jnp.maximum(g, s.gap) - s.start <= error)))
-        g, *point, better, done, move = computed_once(g, *n, *sub(y, x), *x, better, done, found | (~apart & (g > margin)))
+        g, *point, better, done, move = computed_once(
+            g, *n, *sub(y, x), *x, better, done, found | (~apart & (g > margin))
+        )
         n, w, g = _where(better, tuple(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
         p = computed_once(*_where(move, moved(n, g), s.p))
         squared, v, points = _closest(p, w, s.points, noise)

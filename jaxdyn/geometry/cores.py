@@ -1,6 +1,6 @@
 """Convex cores: supporting points, and the signed distance of two cores along a direction.
 
-Components are separate scalars, or arrays of them over lanes (see `dynamics.engine`). For a unit vector n from core A to core B,
+Components are separate scalars, or arrays of them over lanes (docs/design.md). For a unit vector n from core A to core B,
 
     gap(n) = n . (c_B - c_A) - h_A(n) - h_B(-n),    h(n) = max over x in the core of n . (x - c),
 
@@ -43,10 +43,7 @@ class Closest(NamedTuple):
 
 def support(kind: Kind, core: Core, n: Vec) -> Vec:
     """A point x of the core with the largest n . x, in common axes."""
-    if kind in (
-        "sphere",
-        "plane",
-    ):  # the boundary plane of a half-space supports only n along its axis, as `normal` returns
+    if kind in ("sphere", "plane"):  # a half-space has supporting points only along its axis
         return core.centre
     x, y, z = computed_once(*unrotate(core.rotation, n))
     a, b, c = core.size

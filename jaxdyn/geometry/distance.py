@@ -188,7 +188,11 @@ def _placed(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
     w, v = screws[:3], screws[3:]
     screws = *w, *add(v, cross(sub(links[1], tuple(c[None] for c in centre)), w))
     zero = nothing[0]
-    world = tuple(base[i, j] + zero for i in range(3) for j in range(3)), tuple(base[i, 3] + zero for i in range(3)), nothing
+    world = (
+        tuple(base[i, j] + zero for i in range(3) for j in range(3)),
+        tuple(base[i, 3] + zero for i in range(3)),
+        nothing,
+    )
     everything = jax.tree.map(lambda several, one: jnp.concatenate([several, one[None]]), links, world)
     local = shapes.pose.astype(zero.dtype)
 
@@ -255,7 +259,9 @@ def _all_pairs(shapes: Shapes, bodies: Bodies, wanted: Callable[[Pair], Any], di
 
     def one_pair(kinds, pair, turns):
         (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (_rows(cores, k) for k in pair)
-        corners = (_rows(hulls, _rows(places, k)) if kind == "hull" else None for kind, k in zip(kinds, pair, strict=True))
+        corners = (
+            _rows(hulls, _rows(places, k)) if kind == "hull" else None for kind, k in zip(kinds, pair, strict=True)
+        )
         # relative to the origin of the first link, since positions in the world may have too few digits
         both = a, b = tuple(map(Core, (ra, rb), (oa, add(sub(pb, pa), ob)), (sa, sb), corners))
         found = closest(kinds, *(jax.lax.stop_gradient(both) if differentiates else both))
@@ -283,4 +289,6 @@ def _hulls(shapes: Shapes, dtype: Any) -> tuple[Float[Array, "h V 3"], Int[np.nd
         raise ModelError("vertices of hulls cannot differ within a batch", "map over the other leaves of the shapes")
     most = max((len(v) for v in shapes.vertices), default=1)
     padded = [v[np.minimum(np.arange(most), len(v) - 1)].astype(dtype) for v in shapes.vertices]
-    return jnp.stack(padded) if padded else jnp.zeros((1, 1, 3), dtype), np.cumsum([k == "hull" for k in shapes.kinds]) - 1
+    return jnp.stack(padded) if padded else jnp.zeros((1, 1, 3), dtype), np.cumsum(
+        [k == "hull" for k in shapes.kinds]
+    ) - 1

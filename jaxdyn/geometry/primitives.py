@@ -32,7 +32,7 @@ def closest(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
 
 
 def differentiable(a: Core, b: Core, found: Closest) -> Component:
-    """The distance of two cores, with the derivatives of n . (x_b - x_a) for points fixed to the cores, and scaled with them."""
+    """The distance of two cores, with the derivatives of n . (x_b - x_a) for points that move and grow with the cores."""
     fixed = dot(found.normal, sub(_fixed_to(b, found.second), _fixed_to(a, found.first)))
     return fixed + stop_gradient(found.distance - fixed)
 
@@ -116,7 +116,9 @@ def _segment_and_cylinder(a: Core, b: Core) -> Closest:
     inverse = 1 / jnp.sqrt(_nonzero(across))
     sideways = jnp.where(across > 0, d[1] * inverse, 1), jnp.where(across > 0, -d[0] * inverse, 0)
     off_axis = rho > 0
-    radial = tuple(jnp.where(off_axis, -x / jnp.where(off_axis, rho, 1), y) for x, y in zip(axial[:2], sideways, strict=True))
+    radial = tuple(
+        jnp.where(off_axis, -x / jnp.where(off_axis, rho, 1), y) for x, y in zip(axial[:2], sideways, strict=True)
+    )
     sign = jnp.where(c[2] > 0, -1, 1) + zero
     lowest = jnp.where(jnp.abs(d[2]) < 1e-6, t, _signed(end, sign * d[2]))
     best = jnp.abs(c[2]) - half - end * jnp.abs(d[2]), (zero, zero, sign), lowest
@@ -176,15 +178,23 @@ def _nearest_on_segment(
 
 
 def _apart_or_overlapping(
-    b: Core, c: Vec, d: Vec, end: Component, t: Component, excess: Callable[[Vec], Vec], overlap: tuple[Vec, Component, Component]
+    b: Core,
+    c: Vec,
+    d: Vec,
+    end: Component,
+    t: Component,
+    excess: Callable[[Vec], Vec],
+    overlap: tuple[Vec, Component, Component],
 ) -> Closest:
     """The result for the closest point t of a segment, or that of `overlap`, (n, gap(n), t), if it lies in the core."""
     apart = excess(add(c, scale(t, d)))
     square = dot(apart, apart)
-    length = jnp.sqrt(jnp.maximum(square, jnp.finfo(jnp.result_type(square)).tiny))  # also with a finite derivative inside
+    length = jnp.sqrt(
+        jnp.maximum(square, jnp.finfo(jnp.result_type(square)).tiny)
+    )  # also with a finite derivative inside
     n, depth, deepest = overlap
     # a segment through the core may have been found where it enters, outside by rounding
-    outside = length > 16 * jnp.finfo(jnp.result_type(length)).eps * (end + sum(map(jnp.abs, c)))
+    outside = (square > info.tiny) & (length > 16 * info.eps * (end + sum(map(jnp.abs, c))))
     n = tuple(jnp.where(outside, -x / jnp.where(outside, length, 1), y) for x, y in zip(apart, n, strict=True))
     distance = jnp.where(outside, length, depth)
     on_segment = add(c, scale(jnp.where(outside, t, deepest), d))
@@ -229,7 +239,11 @@ def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component)
 def _better(best: tuple[Component, Vec, Component], gap: Component, n: Vec, t: Component):
     old, others, place = best
     more = gap > old
-    return jnp.where(more, gap, old), tuple(jnp.where(more, x, y) for x, y in zip(n, others, strict=True)), jnp.where(more, t, place)
+    return (
+        jnp.where(more, gap, old),
+        tuple(jnp.where(more, x, y) for x, y in zip(n, others, strict=True)),
+        jnp.where(more, t, place),
+    )
 
 
 def _signed(size: Component, x: Component) -> Component:

@@ -148,13 +148,13 @@ def with_environment(
 
 def capsule(link: str, start: Sequence[float], end: Sequence[float], radius: float) -> Geometry:
     """A capsule between two points of a link's frame, the centres of its caps [m], for `make_shapes` or `with_environment`."""
-    start, end = np.asarray(start, float), np.asarray(end, float)
-    along = end - start
+    first, last = np.asarray(start, float), np.asarray(end, float)
+    along = last - first
     length = float(np.linalg.norm(along))
     z = along / length if length > 0 else np.array([0.0, 0.0, 1.0])
-    x = np.array(perpendicular(z), float)
+    x = np.array(perpendicular((z[0], z[1], z[2])), float)
     pose = np.eye(4)
-    pose[:3, :3], pose[:3, 3] = np.stack([x, np.cross(z, x), z], axis=1), (start + end) / 2
+    pose[:3, :3], pose[:3, 3] = np.stack([x, np.cross(z, x), z], axis=1), (first + last) / 2
     return Geometry(link, "capsule", pose, (radius, radius, length))
 
 

@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from .._jax_compat import Tracer
 from .._summary import Summary, lines
 from ..errors import ModelError
-from ..model.chain import Chain, as_array
+from ..model.chain import as_array
 
 Kind = Literal["sphere", "capsule", "box", "cylinder", "ellipsoid", "hull", "plane"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -123,7 +120,9 @@ class Shapes(eqx.Module, Summary):
         return self.fixed.notes
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{self.kinds.count(kind)} {plural}" for kind, plural in _PLURALS.items() if kind in self.kinds)
+        counts = ", ".join(
+            f"{self.kinds.count(kind)} {plural}" for kind, plural in _PLURALS.items() if kind in self.kinds
+        )
         reasons: dict[str, int] = {}
         for pair in self.left_out:
             reasons[pair.reason] = reasons.get(pair.reason, 0) + 1
@@ -145,19 +144,23 @@ _PLURALS = {
 }
 
 
-def with_pairs(shapes: Shapes, pairs: Sequence[tuple[int | str, int | str]], left_out: Sequence[LeftOut] = ()) -> Shapes:
+def with_pairs(
+    shapes: Shapes, pairs: Sequence[tuple[int | str, int | str]], left_out: Sequence[LeftOut] = ()
+) -> Shapes:
     """The shapes with other pairs, given by indices or names.
 
     Raises:
         ModelError: a pair names no shape, or consists of two planes or of twice the same shape.
     """
     index = {name: k for k, name in enumerate(shapes.names)}
-    found = []
+    found: list[tuple[int, int]] = []
     for pair in pairs:
-        a, b = (index.get(x, x) if isinstance(x, str) else int(x) for x in pair)
-        wrong = next((x for x in (a, b) if isinstance(x, str) or not 0 <= x < len(shapes.kinds)), None)
+        wrong = next(
+            (x for x in pair if (x not in index if isinstance(x, str) else not 0 <= x < len(shapes.kinds))), None
+        )
         if wrong is not None:
             raise ModelError(f"pair {pair}: there is no shape {wrong!r}", f"the shapes are {', '.join(shapes.names)}")
+        a, b = (index[x] if isinstance(x, str) else int(x) for x in pair)
         if a == b or shapes.kinds[a] == shapes.kinds[b] == "plane":
             raise ModelError(f"pair {pair}: the distance of these shapes is not defined", "omit the pair")
         found.append((a, b))

@@ -236,7 +236,8 @@ def _distances(records: list[dict]) -> list[Table]:
     for (robot, precision), rows in _groups(records, "robot", "precision").items():
         coal = next(r["seconds"] for r in rows if r["library"] == "Pinocchio")
         lines = [
-            [r["label"], micro(r["seconds"]), f"{coal / r['seconds']:.1f}", figures(r.get("compile_seconds"), 2)] for r in rows
+            [r["label"], micro(r["seconds"]), f"{coal / r['seconds']:.1f}", figures(r.get("compile_seconds"), 2)]
+            for r in rows
         ]
         worst = next(r["error"] for r in rows if r["library"] == "jaxdyn")
         title = f"{robot}, {rows[0]['pairs']} pairs, {precision}; largest difference from coal {worst:.0e} m"

@@ -61,7 +61,15 @@ def measure(session: Session, row: dict, path: str) -> None:
         count = len(q) if ours else LOOP
         found = {"error": error, "failed": wrong, "compile_seconds": compiled[label]} if ours else {}
         library = "jaxdyn" if ours else "Pinocchio"
-        session.add(**row, quantity=label, label=label, library=library, seconds=seconds / count, pairs=len(shapes.pairs), **found)
+        session.add(
+            **row,
+            quantity=label,
+            label=label,
+            library=library,
+            seconds=seconds / count,
+            pairs=len(shapes.pairs),
+            **found,
+        )
 
 
 def by_coal(chain: jaxdyn.Chain, shapes: geometry.Shapes, q: np.ndarray):
@@ -76,7 +84,9 @@ def by_coal(chain: jaxdyn.Chain, shapes: geometry.Shapes, q: np.ndarray):
     free = 6 if chain.topology.is_floating else 0
     for i, screw in enumerate(np.asarray(chain.screw, float)):
         if i < free:
-            joints.append(joints[0] if joints else model.addJoint(0, pin.JointModelFreeFlyer(), pin.SE3.Identity(), "free"))
+            joints.append(
+                joints[0] if joints else model.addJoint(0, pin.JointModelFreeFlyer(), pin.SE3.Identity(), "free")
+            )
             continue
         turns = screw[:3].any()
         joint = pin.JointModelRevoluteUnaligned(screw[:3]) if turns else pin.JointModelPrismaticUnaligned(screw[3:])
@@ -89,7 +99,9 @@ def by_coal(chain: jaxdyn.Chain, shapes: geometry.Shapes, q: np.ndarray):
             raise ImportError(f"this comparison has no {kind}")
         shape = coal.Box(*(2 * size)) if kind == "box" else coal.Sphere(radius)
         shape = coal.Capsule(radius, 2 * size[2]) if kind == "capsule" else shape
-        bodies.addGeometryObject(pin.GeometryObject(f"shape {k}", joints[link] if link >= 0 else 0, placed(shapes.pose[k]), shape))
+        bodies.addGeometryObject(
+            pin.GeometryObject(f"shape {k}", joints[link] if link >= 0 else 0, placed(shapes.pose[k]), shape)
+        )
     for a, b in shapes.pairs:
         bodies.addCollisionPair(pin.CollisionPair(a, b))
     data, results = model.createData(), bodies.createData()
