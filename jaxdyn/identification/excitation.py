@@ -196,7 +196,7 @@ Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
 RATE_NAMES = ("velocity", "acceleration", "jerk", "torque")
 LIMIT_NAMES = ("position", *RATE_NAMES)
 ClearanceOf = Separation | GivenFunction
-HALVINGS = 8  # bisection steps to find the scale of a motion that exceeds its limits
+FINEST = 256  # steps in which the scale of a motion that exceeds its limits is found
 ROUNDING = 1e-9
 SECONDS_TO_SPEED = 0.5  # time in which a joint reaches its velocity limit with the default limit of acceleration [s]
 
@@ -341,8 +341,8 @@ def repaired(
     """Find factors that scale each joint's motion about a configuration at rest such that all limits are satisfied.
 
     First, each joint is scaled down to satisfy the limits on quantities that are proportional to its factor. If torques or
-    clearance still violate theirs, all joints are scaled by a common factor, found by bisection. Also returns whether such
-    factors were found.
+    clearance still violate theirs, all joints are scaled by a common factor, found by a search from 1 down and bisection.
+    Also returns whether such factors were found.
 
     Args:
         centre: the configuration at rest, within the (finite) ranges.
@@ -362,11 +362,14 @@ def repaired(
     factors = (1 - ROUNDING) / np.maximum(1, linear)
     if holds(factors):
         return factors, True
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        between = (low + high) / 2
-        low, high = (between, high) if holds(between * factors) else (low, between)
-    return low * factors, low > 0
+    low, high, step = 0, FINEST, 1
+    while high - low > 1:
+        between = max(high - step, (low + high) // 2) if low == 0 else (low + high) // 2
+        if holds(between / FINEST * factors):
+            low = between
+        else:
+            high, step = between, 4 * step  # most motions hold their limits almost as they are
+    return low / FINEST * factors, low > 0
 
 
 # -- output

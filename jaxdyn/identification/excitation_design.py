@@ -333,9 +333,9 @@ class ExcitationDesign:
         limits: limits of the motion.
         usage: largest share of each limit that each joint uses (n,), by name of the limit. The shares are computed on a
             grid ten times finer than that of the optimisation.
-        clearance: smallest value of the user's clearance function, or smallest distance of the shapes [m], on the grid used
-            for `usage`; infinite if there are neither.
-        nearest: the pair of shapes with the smallest distance, and when; None if there are no shapes.
+        clearance: smallest value of the user's clearance function, or distance [m] of the pair of shapes that exceeds its
+            least distance by the smallest amount, on the grid used for `usage`; infinite if there are neither.
+        nearest: this pair, and when it is nearest; None if there are no shapes.
         base: the base parameters that the motion excites.
         rounds: number of rounds of the solver.
         notes: remarks, for example that the search was interrupted.
@@ -400,7 +400,7 @@ def optimal_excitation(
         usage: largest permissible share of each limit. For example, 0.95 restricts positions to the central 95 % of
             their range.
         clearance: shapes and their least distance, such as `Separation(shapes, 0.03)`; pairs that cannot be kept so far
-            apart are left out, with a note. Or a function from q (n,) to distances, () or (m,), that must not be negative;
+            apart keep less, with a note. Or a function from q (n,) to distances, () or (m,), that must not be negative;
             traceable by JAX, and with values that span about ten units. It must be positive in the middle of the position
             ranges, towards which initial motions are scaled down.
         columns: columns to identify, by default all drive terms, motors and springs of the chain. A friction model is
@@ -448,7 +448,7 @@ def optimal_excitation(
         motion, where = found.motion(found.verified, found.best), None
         used, least, (sample, index) = largest_shares(whole, bounded(chain, limits), motion, found.clearance)
         if isinstance(found.clearance, Separation):
-            least = found.clearance.metres(least)
+            least = found.clearance.metres(least, index)
             where = Nearest(*found.clearance.shapes.pair_names[index], float(found.times(VERIFIED)[sample]))
         usage_of: dict[str, np.ndarray] = dict(zip(LIMIT_NAMES, used, strict=True))
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():

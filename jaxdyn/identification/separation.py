@@ -1,4 +1,4 @@
-"""Clearances of excitation trajectories: distances that shapes keep, pairs that cannot keep them, and where a motion begins."""
+"""Clearances of excitation trajectories: distances that shapes keep, which of them are possible, and where a motion begins."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ..errors import IdentificationError
 from ..geometry.distance import distances
@@ -18,29 +18,29 @@ Clearance = Callable[[Array], Array]  # function q (n,) -> distances, () or (m,)
 
 UNIT = 0.1  # distance that counts as much as the whole of another limit [m]
 SAMPLES = 1024  # configurations within the limits, and as many in the central half of every range
-ALWAYS = 0.95  # share of the configurations in which a pair is too near that is left out
+CLOSE = 0.5  # least distance of parts that are close together, such as fingers, relative to their median distance
 ROOM = 0.2  # distance of an initial configuration, above the least one, beyond which more does not count [m]
 SHIFT = 0.1  # distance for which an initial configuration may be one half range farther from the middle [m]
 
 
 class Separation(eqx.Module):
-    """All pairs of shapes stay at least a distance apart.
+    """All pairs of shapes stay at least a distance apart, together or each its own.
 
     Attributes:
         shapes: shapes on the robot and its surroundings, and the pairs that are kept apart (see `geometry.read`).
-        distance: smallest permissible distance [m].
+        distance: smallest permissible distance of all pairs, or of each pair in the order of `shapes.pairs` [m].
     """
 
     shapes: Shapes
-    distance: Float[Array, ""] = eqx.field(default=0.03, converter=jnp.asarray)
+    distance: Float[Array, "*p"] = eqx.field(default=0.03, converter=jnp.asarray)
 
     def __call__(self, chain: Chain, q: Float[Array, " n"]) -> Float[Array, " p"]:
         """Distance of every pair, less the smallest permissible one, in units of 10 cm."""
         return (distances(chain, self.shapes, q) - self.distance) / UNIT
 
-    def metres(self, clearance: float) -> float:
-        """The distance of a pair [m] from a value of `__call__`."""
-        return UNIT * clearance + float(self.distance)
+    def metres(self, clearance: float, pair: int) -> float:
+        """The distance of a pair [m] from its value in `__call__`."""
+        return UNIT * clearance + float(jnp.broadcast_to(self.distance, len(self.shapes.pairs))[pair])
 
 
 class GivenFunction(eqx.Module):
@@ -71,9 +71,9 @@ class Beginning(NamedTuple):
     """What a search begins with.
 
     Attributes:
-        separation: that of all pairs that can be kept apart.
+        separation: that of all pairs that can be kept apart, each with its own distance.
         offsets: configurations in which they are apart, less the middle of the ranges.
-        notes: the pairs that are left out.
+        notes: the pairs that keep less than the given distance, or are left out.
     """
 
     separation: Separation
@@ -89,46 +89,50 @@ def begin_apart(
     count: int,
     seed: int,
 ) -> Beginning:
-    """Choose the pairs that can be kept apart within the limits, and configurations in which they are.
+    """Choose the distances that are possible within the limits, and configurations in which all shapes keep them.
 
-    A pair is left out if it is too near in at least 95 % of 1024 configurations within the limits. Initial configurations
-    are the best of 1024 in the central half of every range, one of which is the middle: those with the largest
-    min(smallest distance, least one + 0.2 m) - 0.1 m |(q - middle) / half range|^2.
+    The median distance of each pair is that in 1024 configurations within the limits. A pair keeps the given distance or, if
+    that is less, half the median: parts that work close together, such as fingers and neighbours but one, keep what their
+    motion permits. Pairs whose median is negative are left out. Initial configurations are the best of 1024 in the central
+    half of every range, one of which is the middle: those with the largest
+    min(smallest distance above the least one, 0.2 m) - 0.1 m |(q - middle) / half range|^2.
 
     Raises:
-        IdentificationError: no pair can be kept apart, or in no configuration are all the others apart.
+        IdentificationError: most configurations are in contact for every pair, or no configuration keeps all distances.
     """
-    shapes, least, half = separation.shapes, float(separation.distance), (upper - lower) / 2
+    shapes, half = separation.shapes, (upper - lower) / 2
     share = np.random.default_rng(seed).uniform(-1, 1, (SAMPLES, chain.nv))
     share = np.concatenate([share, np.zeros((1, chain.nv)), share[1:] / 2])
-    found = sampled_distances(chain, shapes, (upper + lower) / 2 + share * half) - least
-    near = (found[:SAMPLES] < 0).mean(axis=0) >= ALWAYS
-    if near.all():
-        raise IdentificationError(
-            f"no pair of shapes can be kept {least:g} m apart; pass other pairs or a smaller distance"
-        )
-    notes = [f"cannot be kept {least:g} m apart, and left out: {_names(shapes, near)}"] if near.any() else []
-    apart, share = found[SAMPLES:, ~near].min(axis=1), share[SAMPLES:]
+    found = sampled_distances(chain, shapes, (upper + lower) / 2 + share * half)
+    least = np.minimum(np.asarray(separation.distance, float), CLOSE * np.median(found[:SAMPLES], axis=0))
+    kept = least > 0
+    if not kept.any():
+        raise IdentificationError("all pairs of shapes touch in most configurations; pass other pairs or wider limits")
+    found, share = found[SAMPLES:, kept] - least[kept], share[SAMPLES:]
+    apart = found.min(axis=1)
     if apart.max() <= 0:
-        nearest = np.flatnonzero(~near)[found[SAMPLES + np.argmax(apart), ~near].argmin()]
+        worst = np.flatnonzero(kept)[found[apart.argmax()].argmin()]
         raise IdentificationError(
-            f"in none of {SAMPLES} configurations in the central half of the position ranges are all shapes {least:g} m apart; "
-            f"at best, {' and '.join(shapes.pair_names[nearest])} are {least + apart.max():.3g} m apart; pass a smaller "
-            "distance, other position limits, or shapes without this pair"
+            f"none of {SAMPLES} configurations in the central half of the position ranges keeps all shapes apart; at best, "
+            f"{' and '.join(shapes.pair_names[worst])} lack {-apart.max():.3g} m; pass a smaller distance, other position "
+            "limits, or shapes without this pair"
         )
     score = np.minimum(apart, ROOM) - SHIFT * (share**2).sum(axis=1)
     order = np.argsort(-np.where(apart > 0, score, -np.inf))
     best = np.resize(order[: min(count, int((apart > 0).sum()))], count)
-    return Beginning(Separation(_without(shapes, near), separation.distance), share[best] * half, notes)
+    left = [LeftOut(*shapes.pairs[k], "in contact in most configurations") for k in np.flatnonzero(~kept)]
+    chosen = with_pairs(shapes, [shapes.pairs[k] for k in np.flatnonzero(kept)], (*shapes.left_out, *left))
+    return Beginning(Separation(chosen, least[kept]), share[best] * half, _notes(separation, least))
 
 
-def _names(shapes: Shapes, which: Bool[np.ndarray, " p"]) -> str:
-    """Names of pairs in words."""
-    return "; ".join(" and ".join(shapes.pair_names[k]) for k in np.flatnonzero(which))
-
-
-def _without(shapes: Shapes, near: Bool[np.ndarray, " p"]) -> Shapes:
-    """The shapes without the pairs that cannot be kept apart."""
-    left = [LeftOut(*shapes.pairs[k], "cannot be kept apart within the limits") for k in np.flatnonzero(near)]
-    kept = [pair for pair, out in zip(shapes.pairs, near, strict=True) if not out]
-    return with_pairs(shapes, kept, (*shapes.left_out, *left))
+def _notes(separation: Separation, least: Float[np.ndarray, " p"]) -> list[str]:
+    """The pairs that keep less than the given distance, and those that are left out, in words."""
+    names = [" and ".join(pair) for pair in separation.shapes.pair_names]
+    less = [
+        f"{name} ({x:.2g} m)"
+        for name, x, given in zip(names, least, np.broadcast_to(separation.distance, len(names)), strict=True)
+        if 0 < x < given
+    ]
+    out = [name for name, x in zip(names, least, strict=True) if x <= 0]
+    notes = [f"close together, so that less than the clearance is kept: {'; '.join(less)}"] if less else []
+    return notes + ([f"in contact in most configurations, and left out: {'; '.join(out)}"] if out else [])
