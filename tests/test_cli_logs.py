@@ -213,7 +213,15 @@ def test_excite_reads_the_log_to_compare_with_like_all_commands(files, monkeypat
         raise JaxdynError("enough")
 
     def excite(*options):
-        line = ["excite", str(files / "arm.urdf"), "--out", str(files / "e.csv"), *map(str, options)]
+        line = [
+            "excite",
+            str(files / "arm.urdf"),
+            "--out",
+            str(files / "e.csv"),
+            "--clearance",
+            "none",
+            *map(str, options),
+        ]
         return main(line), capsys.readouterr().err
 
     assert excite("--compare", files / "b.csv", "--columns", files / "map.toml") == (1, "jaxdyn: error: enough\n")

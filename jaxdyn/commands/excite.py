@@ -207,11 +207,11 @@ def _clearance(options: argparse.Namespace, chain: "Chain") -> "Separation | Non
     if options.clearance is None:
         return None
     try:
-        shapes = read(options.model, chain)
+        shapes = read(options.model, chain, samples=0)  # the design itself leaves out pairs that always touch
     except ModelError as error:
         if options.environment:
             raise
-        warn(f"no collision shapes: nothing keeps the robot from touching itself or the floor ({error})")
+        warn(f"no collision shapes: nothing keeps the robot from touching itself or the floor ({error.fault})")
         return None
     if not options.no_floor:
         shapes = with_environment(chain, shapes, [floor()])

@@ -5,6 +5,7 @@ from .approaches import Approach as Approach, closest_approaches as closest_appr
 from .distance import ClosestPoints as ClosestPoints, closest_points as closest_points, distances as distances
 from .pairs import Disabled as Disabled, choose_pairs as choose_pairs, pair_table as pair_table, read_srdf as read_srdf
 from .reading import (
+    capsule as capsule,
     floor as floor,
     make_shapes as make_shapes,
     read as read,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..dynamics.engine.lanes import PerLink, by_batch, is_zero, scan_links, scan_shared, sparse_jvp, spread_over_lanes, with_lanes
+from ..dynamics.engine.lanes import PerLink, by_batch, is_zero, scan_links, scan_shared, sparse_jvp, spread_over_lanes
 from ..dynamics.engine.sweep import Link, next_pose_finely, outward, start_pose
 from ..errors import ModelError
 from ..model.chain import Chain, Position, ancestor_mask
@@ -55,7 +55,8 @@ def distances(chain: Chain, shapes: Shapes, q: Position) -> Float[Array, " p"]:
 
     Derivatives with respect to q and all leaves of the robot and the shapes are exact, for q
     d distance = n . (v_second - v_first), with the unit normal n and the velocities v of the closest points as fixed to their
-    links. Second derivatives count points and normals as constants. Vertices of hulls have no derivatives.
+    links. Second derivatives are exact for spheres, capsules, boxes and planes, and otherwise count points and normals as
+    constants. Vertices of hulls have no derivatives.
 
     Cost: O(n + m + p) for n links, m shapes and p pairs, and O(n p) for a derivative.
     """
@@ -71,7 +72,8 @@ def closest_points(chain: Chain, shapes: Shapes, q: Position) -> ClosestPoints:
     Cost: O(n + m + p) for n links, m shapes and p pairs.
     """
     scene, x = _scene(chain, shapes, q)
-    points = map(jax.lax.stop_gradient, _points(jax.lax.stop_gradient(scene), jax.lax.stop_gradient(x)))
+    components = _points(*jax.lax.stop_gradient((scene, x)))
+    points = (jnp.stack(components[k : k + 3], axis=1) for k in (0, 3, 6))
     return ClosestPoints(_distances(scene, x), *points)
 
 
@@ -90,7 +92,8 @@ def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Arra
 
 
 def _size(scene: Scene) -> int:
-    return 100 + 40 * scene.chain.n + 15 * len(scene.shapes.kinds) + 10 * len(scene.shapes.pairs)
+    # results are components, since larger arrays would leave room for fewer lanes
+    return 100 + max(2 * len(scene.shapes.pairs), 4 * len(scene.shapes.kinds), 10 * scene.chain.n)
 
 
 @by_batch(size=_size)
@@ -99,19 +102,26 @@ def _distances(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
 
 
 @by_batch(size=_size)
-def _points(scene: Scene, x: PerLink) -> tuple[Float[Array, "p 3 *#lanes"], ...]:
-    """Points on both shapes and normals."""
+def _points(scene: Scene, x: PerLink) -> tuple[Float[Array, "p *#lanes"], ...]:
+    """Components of the points on both shapes, and of the normals."""
     bodies, _ = _placed(scene, x)
-    first, second, normal = _all_pairs(scene.shapes, bodies, lambda pair: (pair.first, pair.second, pair.normal))
-    return tuple(jnp.stack(v, axis=1) for v in (first, second, normal))
+    return _all_pairs(scene.shapes, bodies, lambda pair: (*pair.first, *pair.second, *pair.normal))
+
+
+class _Wrenches(NamedTuple):
+    """Distances, and in world axes about a point: a unit wrench of every pair, and the screw of every joint."""
+
+    distance: Array
+    wrenches: tuple[Array, ...]  # six components (p, *lanes)
+    screws: tuple[Array, ...]  # six components (n, *lanes)
+    point: tuple[Array, ...]
 
 
 @by_batch(size=_size)
-def _with_wrenches(scene: Scene, x: PerLink) -> tuple[Array, ...]:
-    """Distances; the unit wrench of every pair and the screw of every joint, in world axes about a point; that point."""
+def _with_wrenches(scene: Scene, x: PerLink) -> _Wrenches:
     bodies, screws = _placed(scene, x)
     distance, *wrench = _all_pairs(scene.shapes, bodies, lambda pair: (pair.distance, *pair.moment, *pair.normal))
-    return distance, jnp.stack(wrench, axis=1), jnp.stack(screws, axis=1), jnp.stack(bodies.centre)
+    return _Wrenches(distance, tuple(wrench), screws, bodies.centre)
 
 
 @by_batch(size=_size)
@@ -127,13 +137,14 @@ def _(primals, tangents):
     others = {name: t for name, t in vars(of_chain).items() if name not in ("topology", "base_pose")}
     if not all(map(is_zero, jax.tree.leaves((others, of_shapes, of_base), is_leaf=is_zero))):
         return sparse_jvp(_differentiable, primals, tangents)
-    distance, wrenches, screws, point = _with_wrenches(scene, x)
+    found = _with_wrenches(scene, x)
     n, moved = scene.chain.n, of_chain.base_pose
     moves = jnp.asarray(_relative(scene), x.dtype)
-    change = moves[:, :n] @ (jnp.zeros_like(screws) if is_zero(of_x) else screws * of_x[:, None])
+    screws = jnp.stack(found.screws)
+    change = (jnp.zeros_like(screws) if is_zero(of_x) else screws * of_x[None]) @ moves[:n]
     if moved is not None and not is_zero(moved):
-        change += moves[:, n:] * _twist_at(point, scene.chain.base_pose, moved)
-    return distance, jnp.sum(wrenches * change, axis=1)
+        change += _twist_at(jnp.stack(found.point), scene.chain.base_pose, moved)[:, None] * moves[n:]
+    return found.distance, jnp.sum(jnp.stack(found.wrenches) * change, axis=0)
 
 
 def _twist_at(point: Float[Array, "3"], pose: Float[Array, "4 4"], change: Float[Array, "4 4"]) -> Float[Array, "6"]:
@@ -143,13 +154,13 @@ def _twist_at(point: Float[Array, "3"], pose: Float[Array, "4 4"], change: Float
     return jnp.concatenate([w, change[:3, 3] + jnp.cross(w, point - pose[:3, 3])])
 
 
-def _relative(scene: Scene) -> Float[np.ndarray, "p n+1"]:
-    """1 where a joint (or the motion of the whole robot, the last column) moves only the second shape, -1 where only the first."""
+def _relative(scene: Scene) -> Float[np.ndarray, "n+1 p"]:
+    """1 where a joint (or the motion of the whole robot, the last row) moves only the second shape, -1 where only the first."""
     n = scene.chain.n
     carries = np.zeros((n + 1, n + 1))  # of link or base, by joint
     carries[:n, :n], carries[:n, n] = ancestor_mask(scene.chain.topology.parents).T, 1
     links = np.array(scene.shapes.links, int)[np.array(scene.shapes.pairs, int).reshape(-1, 2)]
-    return carries[links[:, 1]] - carries[links[:, 0]]
+    return (carries[links[:, 1]] - carries[links[:, 0]]).T
 
 
 class Bodies(NamedTuple):
@@ -179,7 +190,7 @@ def _placed(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
     zero = nothing[0]
     world = tuple(base[i, j] + zero for i in range(3) for j in range(3)), tuple(base[i, 3] + zero for i in range(3)), nothing
     everything = jax.tree.map(lambda several, one: jnp.concatenate([several, one[None]]), links, world)
-    local = with_lanes(shapes.pose.astype(zero.dtype), 3)
+    local = shapes.pose.astype(zero.dtype)
 
     def placed_shape(_, at):
         link, pose = at
@@ -237,7 +248,7 @@ class Pair(NamedTuple):
 def _all_pairs(shapes: Shapes, bodies: Bodies, wanted: Callable[[Pair], Any], differentiates: bool = False) -> Any:
     """The wanted results of all pairs, in the order of the pairs, each component (p, *lanes)."""
     dtype = bodies.origin[0].dtype
-    sizes, radii = with_lanes(shapes.size.astype(dtype), 2), with_lanes(shapes.radius.astype(dtype), 1)
+    sizes, radii = shapes.size.astype(dtype), shapes.radius.astype(dtype)
     cores = bodies.rotation, bodies.origin, bodies.offset, tuple(sizes[:, k] for k in range(3)), radii
     hulls, places = _hulls(shapes, dtype)
     groups = _groups(shapes.fixed)
@@ -259,7 +270,7 @@ def _all_pairs(shapes: Shapes, bodies: Bodies, wanted: Callable[[Pair], Any], di
         evaluate = functools.partial(one_pair, kinds, turns=turns)
         results.append(scan_shared(lambda pair, evaluate=evaluate: evaluate(pair), tuple(pairs.T)))
     if not results:
-        nothing = jnp.zeros((0, *radii.shape[1:]), dtype)
+        nothing = jnp.zeros((0, *bodies.origin[0].shape[1:]), dtype)
         return wanted(Pair(nothing, *((nothing,) * 3,) * 4))
     joined = jax.tree.map(lambda *x: jnp.concatenate(x), *results) if len(results) > 1 else results[0]
     in_order = (groups.order == np.arange(len(groups.order))).all()

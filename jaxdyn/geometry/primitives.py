@@ -3,6 +3,9 @@
 Components are separate scalars, or arrays of them over lanes, as in `cores`.
 """
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
@@ -13,14 +16,19 @@ from .shapes import Kind
 
 
 def closest(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
-    """Closest points of two cores, whose kinds are in the order of `KINDS`, with a capsule for a sphere."""
+    """Closest points of two cores, whose kinds are in the order of `KINDS`, with a capsule for a sphere.
+
+    They are constants for derivatives if they are found by iterations.
+    """
     if kinds == ("capsule", "capsule"):
         return _segments(a, b)
     if kinds == ("capsule", "box"):
         return _segment_and_box(a, b)
+    if kinds == ("capsule", "cylinder"):
+        return _segment_and_cylinder(*stop_gradient((a, b)))
     if kinds[1] == "plane":
         return _core_and_plane(kinds[0], a, b)
-    return search(kinds, a, b)
+    return search(kinds, *stop_gradient((a, b)))
 
 
 def differentiable(a: Core, b: Core, found: Closest) -> Component:
@@ -49,8 +57,8 @@ def _segments(a: Core, b: Core) -> Closest:
     u, v, c = a.rotation[2::3], b.rotation[2::3], sub(b.centre, a.centre)
     across = cross(u, v)  # and not 1 - (u . v)^2, which has half the digits for nearly parallel segments
     sine = dot(across, across)
-    tiny = jnp.finfo(jnp.result_type(sine)).tiny
-    s = _clip(dot(cross(c, v), across) / jnp.maximum(sine, tiny), a.size[2])
+    crossing = sine > jnp.sqrt(jnp.finfo(jnp.result_type(sine)).tiny)  # its square, in derivatives, does not underflow
+    s = _clip(dot(cross(c, v), across) / jnp.where(crossing, sine, 1), a.size[2])
     cosine = dot(u, v)
     t = _clip(s * cosine - dot(v, c), b.size[2])
     s = _clip(dot(u, c) + t * cosine, a.size[2])
@@ -74,29 +82,108 @@ def _length_and_direction(x: Vec, second: Vec, square: Component, last: Vec) -> 
 
 def _segment_and_box(a: Core, b: Core) -> Closest:
     """The closest points of a segment c + t d and a box, in the frame of the box; the least translation if they overlap."""
-    half, d = b.size, unrotate(b.rotation, a.rotation[2::3])
-    c, end = unrotate(b.rotation, sub(a.centre, b.centre)), a.size[2]
+    c, d, end = _in_frame_of(b, a)
+    half = b.size
+    excess = lambda x: tuple(y - _clip(y, h) for y, h in zip(x, half, strict=True))
+    faces = [(side * h - x) / _nonzero(y) for x, y, h in zip(c, d, half, strict=True) for side in (-1, 1)]
+    t = _nearest_on_segment(c, d, end, excess, faces)
+    return _apart_or_overlapping(b, c, d, end, t, excess, _least_overlap(c, d, end, half, t))
 
-    def excess(t):
-        return tuple(x - _clip(x, h) for x, h in zip(add(c, scale(t, d)), half, strict=True))
 
-    # half the squared distance to the box is convex in t, with a slope that is linear between the planes of the faces
-    smooth = [jnp.where(jnp.abs(y) > 0, y, 1) for y in d]
-    faces = [(side * h - x) / y for x, y, h in zip(c, smooth, half, strict=True) for side in (-1, 1)]
+ROOT_STEPS = 16  # of the method of false position
+
+
+def _segment_and_cylinder(a: Core, b: Core) -> Closest:
+    """As `_segment_and_box`; if the segment enters the cylinder, the better of a side and an end, a bound of the distance."""
+    c, d, end = _in_frame_of(b, a)
+    radius, _, half = b.size
+
+    def excess(x):
+        rho = jnp.sqrt(jnp.maximum(x[0] * x[0] + x[1] * x[1], jnp.finfo(jnp.result_type(x[0])).tiny))
+        outside = jnp.maximum(1 - radius / rho, 0)
+        return outside * x[0], outside * x[1], x[2] - _clip(x[2], half)
+
+    across, along = d[0] * d[0] + d[1] * d[1], c[0] * d[0] + c[1] * d[1]
+    root = jnp.sqrt(jnp.maximum(along * along - across * (c[0] * c[0] + c[1] * c[1] - radius * radius), 0))
+    breaks = [(side * half - c[2]) / _nonzero(d[2]) for side in (-1, 1)]
+    breaks += [(-along + side * root) / _nonzero(across) for side in (-1, 0, 1)]
+    t = _nearest_on_segment(c, d, end, excess, breaks, steps=ROOT_STEPS)
+    # the side: the point of the segment closest to the axis; the end: the lower end of the segment
+    zero = jnp.zeros_like(t)
+    near = _clip(-along / _nonzero(across), end)
+    axial = add(c, scale(near, d))
+    rho = jnp.sqrt(axial[0] * axial[0] + axial[1] * axial[1])
+    inverse = 1 / jnp.sqrt(_nonzero(across))
+    sideways = jnp.where(across > 0, d[1] * inverse, 1), jnp.where(across > 0, -d[0] * inverse, 0)
+    off_axis = rho > 0
+    radial = tuple(jnp.where(off_axis, -x / jnp.where(off_axis, rho, 1), y) for x, y in zip(axial[:2], sideways, strict=True))
+    sign = jnp.where(c[2] > 0, -1, 1) + zero
+    lowest = jnp.where(jnp.abs(d[2]) < 1e-6, t, _signed(end, sign * d[2]))
+    best = jnp.abs(c[2]) - half - end * jnp.abs(d[2]), (zero, zero, sign), lowest
+    gap, n, deepest = _better(best, rho - radius, (radial[0] + zero, radial[1] + zero, zero), near)
+    return _apart_or_overlapping(b, c, d, end, t, excess, (n, gap, deepest))
+
+
+def _in_frame_of(b: Core, segment: Core) -> tuple[Vec, Vec, Component]:
+    """Centre, direction and half length of a segment, in the frame of the core b."""
+    centre = unrotate(b.rotation, sub(segment.centre, b.centre))
+    return centre, unrotate(b.rotation, segment.rotation[2::3]), segment.size[2]
+
+
+def _nearest_on_segment(
+    c: Vec, d: Vec, end: Component, excess: Callable[[Vec], Vec], breaks: list[Component], steps: int = 0
+) -> Component:
+    """The t of the point of the segment that is closest to a core; the middle if the distance is constant in between.
+
+    `excess` leads from the closest point of the core to a point. Half the squared distance is convex in t, and its slope
+    increases. It is linear between the breaks, or else its root is found by `steps` of the method of false position (Dowell &
+    Jarratt 1971, the Illinois algorithm).
+    """
+    slope_at = lambda t: dot(d, excess(add(c, scale(t, d))))
     low, high = -end, end
     low_slope = high_slope = jnp.zeros_like(end + c[0])
-    for t in (-end, end, *(_clip(t, end) for t in faces)):
-        slope = dot(d, excess(t))
+    for t in (-end, end, *(_clip(t, end) for t in breaks)):
+        slope = slope_at(t)
         rises, falls = (slope >= 0) & (t <= high), (slope <= 0) & (t >= low)
         high, high_slope = jnp.where(rises, t, high), jnp.where(rises, slope, high_slope)
         low, low_slope = jnp.where(falls, t, low), jnp.where(falls, slope, low_slope)
-    rise = high_slope - low_slope
-    share = jnp.where((high > low) & (rise > 0), -low_slope / jnp.where(rise > 0, rise, 1), 0.5)
-    t = low + share * (high - low)  # the middle, if the distance is constant in between
-    apart = excess(t)
-    length = jnp.sqrt(dot(apart, apart))
-    n, depth, deepest = _least_overlap(c, d, end, half, t)
-    # a segment through the box may have been found where it enters, outside by rounding
+
+    def root(low, high, low_slope, high_slope):
+        rise = high_slope - low_slope
+        share = jnp.where((high > low) & (rise > 0), -low_slope / jnp.where(rise > 0, rise, 1), 0.5)
+        return low + share * (high - low)
+
+    if not steps:
+        return root(low, high, low_slope, high_slope)
+
+    def narrower(_, state):
+        low, high, low_slope, high_slope, before = state
+        t = root(low, high, low_slope, high_slope)
+        slope = slope_at(t)
+        is_low = slope < 0
+        halved = jnp.where(is_low == (before < 0), 0.5, 1.0)  # of the side that has stayed
+        return (
+            jnp.where(is_low, t, low),
+            jnp.where(is_low, high, t),
+            jnp.where(is_low, slope, halved * low_slope),
+            jnp.where(is_low, halved * high_slope, slope),
+            slope,
+        )
+
+    zero = jnp.zeros_like(low_slope)
+    state = jax.lax.fori_loop(0, steps, narrower, (low + zero, high + zero, low_slope, high_slope, zero))
+    return root(*state[:4])
+
+
+def _apart_or_overlapping(
+    b: Core, c: Vec, d: Vec, end: Component, t: Component, excess: Callable[[Vec], Vec], overlap: tuple[Vec, Component, Component]
+) -> Closest:
+    """The result for the closest point t of a segment, or that of `overlap`, (n, gap(n), t), if it lies in the core."""
+    apart = excess(add(c, scale(t, d)))
+    square = dot(apart, apart)
+    length = jnp.sqrt(jnp.maximum(square, jnp.finfo(jnp.result_type(square)).tiny))  # also with a finite derivative inside
+    n, depth, deepest = overlap
+    # a segment through the core may have been found where it enters, outside by rounding
     outside = length > 16 * jnp.finfo(jnp.result_type(length)).eps * (end + sum(map(jnp.abs, c)))
     n = tuple(jnp.where(outside, -x / jnp.where(outside, length, 1), y) for x, y in zip(apart, n, strict=True))
     distance = jnp.where(outside, length, depth)
@@ -104,6 +191,10 @@ def _segment_and_box(a: Core, b: Core) -> Closest:
     to_world = lambda x: add(b.centre, rotate(b.rotation, x))
     first, second, normal = to_world(on_segment), to_world(add(on_segment, scale(distance, n))), rotate(b.rotation, n)
     return Closest(distance, first, second, normal, (distance, *on_segment, *n))
+
+
+def _nonzero(x: Component) -> Component:
+    return jnp.where(x == 0, 1, x)
 
 
 def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component) -> tuple[Vec, Component, Component]:

@@ -18,6 +18,7 @@ from ..io.urdf import fresh, parse_robot
 from ..model.chain import Chain, frame_index
 from .enclosing import enclosed_volume, enclosing_capsule, enclosing_hull
 from .pairs import ADJACENT, SAMPLES, Pair, candidates, choose_pairs, description_links, nearest_above, read_srdf, sift
+from .primitives import perpendicular
 from .shapes import Fixed, Kind, Shapes, with_pairs
 
 Enclosing = Literal["hull", "capsule"]
@@ -143,6 +144,18 @@ def with_environment(
         shapes.notes + obstacles.notes,
     )
     return Shapes(join("pose"), join("size"), join("radius"), (*shapes.vertices, *obstacles.vertices), fixed)
+
+
+def capsule(link: str, start: Sequence[float], end: Sequence[float], radius: float) -> Geometry:
+    """A capsule between two points of a link's frame, the centres of its caps [m], for `make_shapes` or `with_environment`."""
+    start, end = np.asarray(start, float), np.asarray(end, float)
+    along = end - start
+    length = float(np.linalg.norm(along))
+    z = along / length if length > 0 else np.array([0.0, 0.0, 1.0])
+    x = np.array(perpendicular(z), float)
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = np.stack([x, np.cross(z, x), z], axis=1), (start + end) / 2
+    return Geometry(link, "capsule", pose, (radius, radius, length))
 
 
 def floor(height: float = 0.0) -> Geometry:

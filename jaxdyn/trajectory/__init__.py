@@ -19,6 +19,7 @@ from .constraints import (
 )
 from .costs import (
     CentreOfMassCost as CentreOfMassCost,
+    ClearanceCost as ClearanceCost,
     Cost as Cost,
     Knot as Knot,
     PointCost as PointCost,

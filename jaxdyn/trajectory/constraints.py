@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..dynamics import forward_dynamics, forward_kinematics, frame_pose, resistive_force
-from ..dynamics.kinematics import pose_among
+from ..dynamics import forward_dynamics, frame_pose, resistive_force
 from ..dynamics.wrenches import ground_reaction
 from ..errors import TrajectoryError
+from ..geometry import Shapes, distances
 from ..model.chain import Chain, layout
 from ..model.configuration import difference
 from ..spatial.se3 import adjoint, pose_inverse, pose_log
@@ -128,23 +128,20 @@ class PointConstraint(Constraint):
 
 
 class Clearance(Constraint):
-    """Clearance of an obstacle from spheres centred at the origins p of frames: signed_distance(p, data) >= radius.
+    """Constraint d >= d_min on the signed distance d of every pair in `shapes.pairs` (see `geometry.distances`).
+
+    At the knots, nothing touches if d_min > 0; how near it comes in between depends on the time step.
 
     Attributes:
-        signed_distance: (point (3,) in the world, data) -> distance from the obstacle's surface, negative inside [m].
-        radius: one radius per sphere or one for all, including any margin [m].
-        data: parameters of the obstacle, as a pytree; its arrays are traced.
+        shapes: shapes of the robot and its surroundings (see `geometry.read` and `geometry.with_environment`).
+        least: d_min, one for all pairs or one per pair [m].
     """
 
-    signed_distance: Callable[[Array, Any], Array] = eqx.field(static=True)
-    frames: tuple[str, ...] = eqx.field(static=True)
-    radius: Float[Array, "*#frames"] = eqx.field(converter=as_floats, default=0.0)
-    data: Any = None
+    shapes: Shapes
+    least: Float[Array, "*#p"] = eqx.field(converter=as_floats, default=0.0)
 
-    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        poses = forward_kinematics(chain, knot.q)
-        points = [pose_among(chain, poses, frame)[:3, 3] for frame in self.frames]
-        return self.radius - jnp.stack([self.signed_distance(p, self.data) for p in points])
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " p"]:
+        return self.least - distances(chain, self.shapes, knot.q)
 
 
 class UserConstraint(Constraint):

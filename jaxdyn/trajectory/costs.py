@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from ..dynamics import centre_of_mass, frame_pose
 from ..errors import TrajectoryError
+from ..geometry import Shapes, distances
 from ..model.chain import Chain
 from ..model.configuration import difference
 from ..spatial.se3 import pose_inverse, pose_log
@@ -183,6 +184,24 @@ class CentreOfMassCost(Cost):
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         return self.weight * (centre_of_mass(chain, knot.q) - reference_at(self, "target", (3,), knot.k))
+
+
+class ClearanceCost(Cost):
+    """Cost 1/2 |w max(0, m - d)^2|^2 of the signed distances d of all pairs in `shapes.pairs` (see `geometry.distances`).
+
+    It is zero beyond the margin m, and its second derivatives are continuous there.
+
+    Attributes:
+        margin: m [m].
+        weight: w [1/m^2], one for all pairs or one per pair; the residual of a pair in contact is w m^2.
+    """
+
+    shapes: Shapes
+    margin: Float[Array, "*#p"] = eqx.field(converter=as_floats)
+    weight: Float[Array, "*#p"] = eqx.field(converter=as_floats, default=1.0)
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return self.weight * jnp.maximum(self.margin - distances(chain, self.shapes, knot.q), 0) ** 2
 
 
 class UserCost(Cost):

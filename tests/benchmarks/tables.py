@@ -230,6 +230,20 @@ def _memory(records: list[dict]) -> list[Table]:
     return found
 
 
+def _distances(records: list[dict]) -> list[Table]:
+    """Times per state, with the ratio of coal's time to ours."""
+    found = []
+    for (robot, precision), rows in _groups(records, "robot", "precision").items():
+        coal = next(r["seconds"] for r in rows if r["library"] == "Pinocchio")
+        lines = [
+            [r["label"], micro(r["seconds"]), f"{coal / r['seconds']:.1f}", figures(r.get("compile_seconds"), 2)] for r in rows
+        ]
+        worst = next(r["error"] for r in rows if r["library"] == "jaxdyn")
+        title = f"{robot}, {rows[0]['pairs']} pairs, {precision}; largest difference from coal {worst:.0e} m"
+        found.append(Table(title, ["quantity", "us per state", "coal / this", "compilation [s]"], lines))
+    return found
+
+
 def _accuracy(records: list[dict]) -> list[Table]:
     found = []
     for (robot, count), group in _groups(records, "robot", "states").items():
