@@ -25,6 +25,7 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification.base import model_torque
 from jaxdyn.identification.validation import with_payload
+from test_check import ARM as CAPSULES
 from test_cli import ARM
 
 TWO = ["--lock", "grip=0.02"]
@@ -93,6 +94,19 @@ def test_the_payload_is_where_the_command_says(files, capsys):
     assert "payload: 1.5 kg at 0, 0, 0.1 m in upper" in capsys.readouterr().out
     assert main([*line, "--frame", "upper"]) == 2
     assert "it needs --payload" in capsys.readouterr().err
+
+
+@pytest.mark.ci
+def test_what_touches_is_named(tmp_path, capsys):
+    (tmp_path / "arm.urdf").write_text(CAPSULES)
+    t = np.arange(101) / 50
+    s = (10 - 15 * t / 2 + 6 * t**2 / 4) * t**3 / 8
+    np.savetxt(
+        tmp_path / "plan.csv", np.c_[t, 0 * s, 0.2 + 1.8 * s, 1.1 * s], "%.9g", ",", header="t,q1,q2,q3", comments=""
+    )
+    line = ["simulate", str(tmp_path / "arm.urdf"), str(tmp_path / "plan.csv"), "--out", str(tmp_path / "run.csv")]
+    assert main([*line, "--rate", "250"]) == 0
+    assert re.search(r"touches at 1\.\d\d s: forearm and floor", capsys.readouterr().out)
 
 
 def test_a_logged_torque_is_the_mean_of_those_before_and_after(files):

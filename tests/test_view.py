@@ -1,6 +1,7 @@
 """Robots to look at: surfaces, shapes of a URDF, scenes, motions from tables, pictures, films, and the page itself."""
 
 import argparse
+import dataclasses
 import struct
 import urllib.request
 
@@ -14,16 +15,19 @@ import jaxdyn
 from helpers import random_chain
 from jaxdyn.cli import main
 from jaxdyn.commands.view import read_robot
+from jaxdyn.geometry import Fixed, Shapes
 from jaxdyn.io.shapes import find_mesh
 from jaxdyn.model.configuration import positions_at
 from jaxdyn.view import scene as triangles
 from jaxdyn.view.scene import (
     effort_limits,
     line_ends,
+    skeleton,
     slider_ranges,
     sliding_coordinates,
     start_configuration,
 )
+from test_check import ARM as CAPSULES
 
 ARM = """<robot name="arm">
   <material name="red"><color rgba="0.8 0.1 0.1 1"/></material>
@@ -149,6 +153,11 @@ def test_every_link_is_drawn():
         below = np.cumsum(q)
         wanted = [0.0, np.sin(below).sum(), -np.cos(below).sum()]
         assert_allclose(ends[-1, 1], wanted, atol=1e-9)
+    bare = dataclasses.replace(jaxdyn.textbook.pendulum(2), inertia=jnp.zeros((2, 10)))  # at least its joint's axis
+    assert (
+        np.linalg.norm(np.diff(line_ends(jaxdyn.view.build_scene(bare).poses(q[:2]), skeleton(bare))[-1], axis=0))
+        > 0.05
+    )
     biped = jaxdyn.textbook.biped(floating=True)
     drawn = {b for a, b, _ in jaxdyn.view.build_scene(biped).joints if a == b}
     assert drawn == set(range(biped.n)) - set(biped.topology.parents)
@@ -272,6 +281,79 @@ def test_a_film(tmp_path):
     ):
         with pytest.raises(jaxdyn.OutputError, match=words):
             jaxdyn.view.animate(chain, t, rows, tmp_path / name)
+
+
+def test_convex_shapes_are_drawn():
+    """The volumes are those of the cores, inflated by the radii; a plane fills a film without widening it."""
+    chain = jaxdyn.textbook.pendulum(1)
+    rng = np.random.default_rng(0)
+    tetrahedron = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]) * 0.3
+    sizes = {"sphere": (0, 0, 0), "capsule": (0, 0, 0.2), "box": (0.1, 0.2, 0.3), "cylinder": (0.1, 0.1, 0.2)}
+    sizes |= {"ellipsoid": (0.1, 0.2, 0.3), "hull": (0, 0, 0), "plane": (0, 0, 0)}
+    m, pose = len(sizes), np.tile(np.eye(4), (7, 1, 1))
+    pose[:, :3, 3] = rng.normal(size=(m, 3))
+    fixed = Fixed(tuple(sizes), (0, 0, 0, 0, 0, 0, -1), (chain.link_names[0], *"abcde", "floor"), ())
+    radius = np.array([0.1, 0.1, 0, 0, 0, 0, 0])
+    volumes = [np.pi * 4e-3 / 3, np.pi * (4e-3 / 3 + 4e-3), 0.048, np.pi * 4e-3, np.pi * 8e-3, 4.5e-3]
+    for extra in (0.0, 0.05):
+        shapes = Shapes(pose, [*sizes.values()], radius + extra * (radius == 0), (tetrahedron,), fixed)
+        *parts, plane = [p for p in jaxdyn.view.build_scene(chain, shapes=shapes).parts if p.group != "inertia"]
+        found = [volume_and_centre(part.vertices, part.faces) for part in parts]
+        if extra == 0:
+            assert_allclose([volume for volume, _ in found], volumes, rtol=0.03)
+        else:  # Steiner: V + A r + .. for the box
+            edges = np.array([0.2, 0.4, 0.6])
+            area = 2 * (edges[0] * edges[1] + edges[1] * edges[2] + edges[2] * edges[0])
+            rounded = 0.048 + area * extra + np.pi * extra**2 * edges.sum() + 4 / 3 * np.pi * extra**3
+            assert_allclose(found[2][0], rounded, rtol=0.03)
+        assert_allclose([centre for _, centre in found[:5]], pose[:5, :3, 3], atol=5e-3)
+        assert plane.is_plane and plane.group == "surroundings" and parts[0].group == "collision"
+    drawn = jaxdyn.view.build_scene(
+        chain, [jaxdyn.io.Geometry(chain.link_names[0], "sphere", np.eye(4), (1, 1, 1))], (), shapes
+    )
+    assert [p.shown for p in drawn.parts if p.group == "collision"] == [False]  # there are visual shapes
+
+
+def test_a_film_shows_what_is_nearest(arm_with_shapes, tmp_path):
+    from PIL import Image
+
+    chain, shapes = arm_with_shapes
+    t, q = np.array([0.0, 0.1]), np.array([[0.0, 0.2, 0.0], [0.0, 2.0, 1.1]])
+    scene = jaxdyn.view.build_scene(chain, shapes=shapes)
+    ends, distance = scene.nearest(q)
+    expected = np.stack([jaxdyn.geometry.distances(chain, shapes, jnp.asarray(x)).min() for x in q])
+    assert_allclose(distance, expected, atol=1e-9)
+    assert_allclose(np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1), np.abs(expected), atol=1e-9)
+    assert jaxdyn.view.build_scene(chain).nearest(q) is None
+    count = jaxdyn.view.animate(scene, t, q, tmp_path / "arm.gif", fps=10.0, size=(200, 200))
+    with Image.open(tmp_path / "arm.gif") as film:
+        frames = []
+        for k in range(count):
+            film.seek(k)
+            frames.append(np.asarray(film.convert("RGB"), int))
+    near = lambda frame, colour: (np.abs(frame - colour).max(axis=2) < 40).sum()
+    assert [near(frame, (214, 39, 40)) > 0 for frame in frames] == [False, True]  # red where they overlap
+    assert near(frames[0], (31, 95, 168)) > 0
+
+
+@pytest.fixture(scope="module")
+def arm_with_shapes(tmp_path_factory):
+    path = tmp_path_factory.mktemp("shapes") / "arm.urdf"
+    path.write_text(CAPSULES)
+    chain = jaxdyn.load(path)
+    shapes = jaxdyn.geometry.read(path, chain, samples=0)
+    return chain, jaxdyn.geometry.with_environment(chain, shapes, [jaxdyn.geometry.floor()])
+
+
+@pytest.mark.ci
+def test_the_command_names_what_touches(tmp_path, capsys):
+    (tmp_path / "arm.urdf").write_text(CAPSULES)
+    (tmp_path / "motion.csv").write_text("t,turn,lift,bend\n0,0,0.2,0\n1,0,2.0,1.1\n")
+    line = ["view", str(tmp_path / "arm.urdf"), str(tmp_path / "motion.csv"), "--film", str(tmp_path / "arm.gif")]
+    assert main(line) == 0
+    assert "pictures\ntouches at 0." in capsys.readouterr().out
+    assert main([*line, "--shapes", "none"]) == 0
+    assert "touches" not in capsys.readouterr().out
 
 
 def test_the_viewer_names_its_extra(monkeypatch):
