@@ -12,6 +12,7 @@ same way, so that |v| never falls below it, which would make v / |v| inaccurate.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -20,12 +21,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..spatial.components import Component, Vec, add, cross, dot, scale, sub
-from .cores import Closest, Core, computed_once, gap
+from .cores import Closest, Core, computed_once, gap, perpendicular
 from .shapes import Kind
 
 T = TypeVar("T")
-LIMIT = 64  # iterations
+LIMIT, LIMIT_AGAIN = 64, 24  # iterations from the first direction, and from each of the others
 MARGIN = 1e-3  # of the extent of D
+# depth, as a share of the extent of D, up to which the first local maximum is the largest for cores without small faces
+SHALLOW = 0.05
 
 
 class Point(NamedTuple):
@@ -47,19 +50,19 @@ class _Search(NamedTuple):
     start: Component  # gap(n) when p was last moved
     stalled: Bool[Array, "*lanes"]
     done: Bool[Array, "*lanes"]
-    count: Component
+    left: Component  # iterations
 
 
 def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
     """Closest points of two cores, for all kinds but planes.
 
-    If the cores overlap, the normal n is a local maximum of gap(n), found from the best of several directions.
+    If the cores overlap, the normal n is a local maximum of gap(n), the largest of those found from several directions.
     """
     # relative to the centre of A, for accuracy far from the origin
     origin, centre = a.centre, sub(b.centre, a.centre)
     a, b = a._replace(centre=scale(0, a.centre)), b._replace(centre=centre)
-    n, w, best, extent = _best(kinds, a, b, _candidates(kinds, a, b))
-    margin = MARGIN * extent
+    n, extent = _best(kinds, a, b, _candidates(kinds, a, b))
+    margin, shallow = MARGIN * extent, 0 if "hull" in kinds else SHALLOW * extent
     noise = 16 * jnp.finfo(extent.dtype).eps * (extent + _norm(centre))
     rounding = 16 * jnp.finfo(extent.dtype).eps
     curved = not {"cylinder", "ellipsoid"}.isdisjoint(kinds)
@@ -73,34 +76,41 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         n = scale(1 / length, s.v)
         g, x, y = gap(kinds, a, b, n)
         error = tolerance * (extent + length)
-        found = (length - (g - dot(n, s.p)) <= error) | s.stalled
+        lower = g - dot(n, s.p)
+        found = (length - lower <= error) | s.stalled
+        gained = 2 * (lower - margin) > length - margin
         apart = (s.p[0] == 0) & (s.p[1] == 0) & (s.p[2] == 0)
-        better = g > s.gap
+        better = (g > s.gap) & ~s.done
         done = s.done | (found & (apart | (jnp.maximum(g, s.gap) - s.start <= error)))
-        g, *point, better, done, move = computed_once(
-            g, *n, *sub(y, x), *x, better, done, found | (~apart & (g > margin))
-        )
-        n, w, g = _where(better, tuple(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
-        p = computed_once(*_where(move, moved(n, g), s.p))
+        move = found | (~apart & (gained | (g > margin)))
+        g, *point, better, done, move = computed_once(g, *n, *sub(y, x), *x, better, done, move)
+        n, w, g = _where(better, _vector(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
+        p = _vector(computed_once(*_where(move, moved(n, g), s.p)))
         squared, v, points = _closest(p, w, s.points, noise)
         stalled = ~move & (squared >= s.squared)
-        v = _where(stalled, s.v, v)
-        points = _where(stalled, s.points, points)
-        squared = jnp.where(stalled, s.squared, squared)
-        new = _Search(points, p, v, squared, n, g, jnp.where(move, g, s.start), stalled, done, s.count + 1)
-        return jax.tree.map(lambda x, y: jnp.where(s.done, x, y), s, new)._replace(count=s.count + 1)
+        return _Search(points, p, v, squared, n, g, jnp.where(move, g, s.start), stalled, done, s.left - 1)
 
-    p = moved(n, best)
-    never = jnp.zeros(extent.shape, bool)
-    v = sub(w.d, p)
-    initial = _Search((w, w, w), p, v, dot(v, v), n, best, best - 1, never, never, jnp.zeros((), int))
-    final = jax.lax.while_loop(lambda s: (s.count < LIMIT) & ~jnp.all(s.done), improve, initial)
-    first = add(origin, _combined(add(final.p, final.v), final.points))
-    return Closest(final.gap, first, add(first, scale(final.gap, final.n)), final.n)
+    def from_start(best: tuple[Vec, Component, Vec], start: Vec) -> tuple[tuple[Vec, Component, Vec], None]:
+        old, old_gap, _ = best
+        u, v = _tangents(old)
+        n = add(old, scale(start[0], u), scale(start[1], v))
+        n = _vector(computed_once(*scale(1 / _norm(n), n)))
+        g, x, y = gap(kinds, a, b, n)
+        g, *point = computed_once(g, *sub(y, x), *x)
+        w = _point(point)
+        p = _vector(computed_once(*moved(n, g)))
+        v = _vector(computed_once(*sub(w.d, p)))
+        never = g != g
+        s = _Search((w, w, w), p, v, dot(v, v), n, g, g - 1, never, old_gap >= -shallow, start[2])
+        s = jax.lax.while_loop(lambda s: (s.left > 0) & ~jnp.all(s.done), improve, s)
+        found = s.n, s.gap, _combined(add(s.p, s.v), s.points)
+        return _where(s.gap > old_gap, found, best), None
 
-
-def _point(components: Sequence[Component]) -> Point:
-    return Point(tuple(components[:3]), tuple(components[3:]))
+    starts = tuple(jnp.asarray(x, extent.dtype) for x in zip(*_starts(kinds), strict=True))
+    nothing = scale(0, n)
+    (n, distance, x), _ = jax.lax.scan(from_start, (n, jnp.full_like(extent, -jnp.inf), nothing), starts)
+    first = add(origin, x)
+    return Closest(distance, first, add(first, scale(distance, n)), n)
 
 
 def _combined(d: Vec, points: tuple[Point, Point, Point]) -> Vec:
@@ -119,8 +129,31 @@ def _combined(d: Vec, points: tuple[Point, Point, Point]) -> Vec:
         share = jnp.clip(dot(sub(d, start), edge) / jnp.maximum(dot(edge, edge), info.tiny), 0, 1)
         miss = sub(add(start, scale(share, edge)), d)
         square, *at = computed_once(dot(miss, miss), *add(here, scale(share, sub(there, here))))
-        best, least = _where(square < least, tuple(at), best), jnp.minimum(least, square)
+        best, least = _where(square < least, _vector(at), best), jnp.minimum(least, square)
     return best
+
+
+def _point(components: Sequence[Component]) -> Point:
+    return Point(_vector(components[:3]), _vector(components[3:]))
+
+
+def _vector(components: Sequence[Component]) -> Vec:
+    x, y, z = components
+    return x, y, z
+
+
+def _starts(kinds: tuple[Kind, Kind]) -> list[tuple[float, float, int]]:
+    """Tangents of the angles from the best direction so far to that of each start, and the largest number of iterations."""
+    half = math.sqrt(3) / 2
+    ring = [(1, 0), (-0.5, half), (-0.5, -half)]
+    rings = (0.6, -1.5) if "hull" in kinds else (1,) if {"cylinder", "ellipsoid"} & set(kinds) else ()
+    return [(0, 0, LIMIT), *((radius * x, radius * y, LIMIT_AGAIN) for radius in rings for x, y in ring)]
+
+
+def _tangents(n: Vec) -> tuple[Vec, Vec]:
+    """Two unit vectors perpendicular to n and to each other."""
+    u = perpendicular(n)
+    return u, cross(n, u)
 
 
 def _candidates(kinds: tuple[Kind, Kind], a: Core, b: Core) -> list[Vec]:
@@ -144,32 +177,30 @@ def _axes(kind: Kind, core: Core) -> list[Vec]:
     return [core.rotation[k::3] for k in ((2,) if kind in ("capsule", "cylinder") else (0, 1, 2))]
 
 
-def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> tuple[Vec, Point, Component, Component]:
-    """The candidate n with the largest gap, made a unit vector; its point of D; gap(n); largest distance from D's centre."""
+def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> tuple[Vec, Component]:
+    """The candidate with the largest gap, made a unit vector, and the extent of D: its largest distance from its centre."""
     centre = sub(b.centre, a.centre)
     components = [x for core in (a, b) for x in (*core.rotation, *core.centre, *core.size)]
     shape = functools.reduce(jnp.broadcast_shapes, (jnp.shape(x) for x in components))
     dtype = jnp.result_type(*components, *(core.vertices for core in (a, b) if core.vertices is not None))
     stacked = [jnp.stack([jnp.broadcast_to(n[k], shape) for n in candidates]).astype(dtype) for k in range(3)]
 
-    def body(state, n):
-        best_n, best_w, best, extent = state
+    def body(state: tuple[Vec, Component, Component], n: Vec) -> tuple[tuple[Vec, Component, Component], None]:
+        best_n, best, extent = state
         squared = dot(n, n)
         usable = squared > jnp.finfo(dtype).tiny
         n = scale(jnp.where(usable, 1 / jnp.sqrt(jnp.where(usable, squared, 1)), 0), n)
         n = (jnp.where(usable, n[0], 1), n[1], n[2])
         g, x, y = gap(kinds, a, b, n)
-        g, *point = computed_once(g, *n, *sub(y, x), *x)
-        n, w = tuple(point[:3]), _point(point[3:])
+        g, *n = computed_once(g, *n)
         better = g > best
-        extent = jnp.maximum(extent, _norm(sub(w.d, centre)))
-        return (_where(better, n, best_n), _where(better, w, best_w), jnp.where(better, g, best), extent), None
+        extent = jnp.maximum(extent, _norm(sub(sub(y, x), centre)))
+        return (_where(better, tuple(n), best_n), jnp.where(better, g, best), extent), None
 
     zero = jnp.zeros(shape, dtype)
-    # a margin of 1e-12 of the unit keeps points apart that coincide
-    nothing = zero, zero, zero
-    start = (nothing, Point(nothing, nothing), zero - jnp.inf, zero + 1e-9)
-    return jax.lax.scan(body, start, tuple(stacked))[0]
+    # the smallest extent is for points that coincide
+    n, _, extent = jax.lax.scan(body, ((zero, zero, zero), zero - jnp.inf, zero + 1e-9), tuple(stacked))[0]
+    return n, extent
 
 
 def _closest(

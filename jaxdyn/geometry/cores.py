@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._jax_compat import custom_vmap
 from ..spatial.components import Component, Mat, Vec, add, dot, rotate, scale, sub, unrotate
 from .shapes import Kind
 
@@ -80,7 +81,8 @@ def _highest_vertex(core: Core, n: Vec) -> Vec:
         ), None
 
     others = tuple(core.vertices[1:, k] for k in range(3))
-    return tuple(jax.lax.scan(body, (dot(n, first), *first), others)[0][1:])
+    (_, x, y, z), _ = jax.lax.scan(body, (dot(n, first), *first), others)
+    return x, y, z
 
 
 def gap(kinds: tuple[Kind, Kind], a: Core, b: Core, n: Vec) -> tuple[Component, Vec, Vec]:
@@ -89,6 +91,7 @@ def gap(kinds: tuple[Kind, Kind], a: Core, b: Core, n: Vec) -> tuple[Component, 
     return dot(n, sub(y, x)), x, y
 
 
+@custom_vmap
 def computed_once(*values: Array) -> tuple[Array, ...]:
     """The values, which XLA then computes only once, before any operation that depends on them.
 
@@ -98,6 +101,20 @@ def computed_once(*values: Array) -> tuple[Array, ...]:
     first = values[0].reshape(-1)[0]
     keep = lambda x: x if x.dtype == bool else jnp.where(x == x, x, 0)
     return jax.lax.cond(first == first, lambda *x: x, lambda *x: tuple(map(keep, x)), *values)
+
+
+@computed_once.def_vmap
+def _(axis_size: int, in_batched: list[bool], *values: Array) -> tuple[tuple[Array, ...], list[bool]]:
+    """`vmap` would replace a conditional by a selection."""
+    return computed_once(*values), tuple(in_batched)
+
+
+def perpendicular(u: Vec) -> Vec:
+    """A unit vector perpendicular to the unit vector u (Duff et al. 2017)."""
+    x, y, z = u
+    sign = jnp.where(z < 0, -1, 1)
+    a = -1 / (sign + z)
+    return 1 + sign * x * x * a, sign * x * y * a, -sign * x
 
 
 def _signed(size: Component, x: Component) -> Component:

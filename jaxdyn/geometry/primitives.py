@@ -11,7 +11,7 @@ from jax.lax import stop_gradient
 
 from ..spatial.components import Component, Vec, add, cross, dot, rotate, scale, sub, unrotate
 from .convex import search
-from .cores import Closest, Core, support
+from .cores import Closest, Core, perpendicular, support
 from .shapes import Kind
 
 
@@ -189,9 +189,8 @@ def _apart_or_overlapping(
     """The result for the closest point t of a segment, or that of `overlap`, (n, gap(n), t), if it lies in the core."""
     apart = excess(add(c, scale(t, d)))
     square = dot(apart, apart)
-    length = jnp.sqrt(
-        jnp.maximum(square, jnp.finfo(jnp.result_type(square)).tiny)
-    )  # also with a finite derivative inside
+    info = jnp.finfo(jnp.result_type(square))
+    length = jnp.sqrt(jnp.maximum(square, info.tiny))  # with a finite derivative inside, too
     n, depth, deepest = overlap
     # a segment through the core may have been found where it enters, outside by rounding
     outside = (square > info.tiny) & (length > 16 * info.eps * (end + sum(map(jnp.abs, c))))
@@ -248,14 +247,6 @@ def _better(best: tuple[Component, Vec, Component], gap: Component, n: Vec, t: C
 
 def _signed(size: Component, x: Component) -> Component:
     return jnp.where(x < 0, -size, size)
-
-
-def perpendicular(u: Vec) -> Vec:
-    """A unit vector perpendicular to the unit vector u (Duff et al. 2017)."""
-    x, y, z = u
-    sign = jnp.where(z < 0, -1, 1)
-    a = -1 / (sign + z)
-    return 1 + sign * x * x * a, sign * x * y * a, -sign * x
 
 
 def _clip(x: Component, bound: Component) -> Component:

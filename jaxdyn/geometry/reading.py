@@ -16,9 +16,9 @@ from ..io.mjcf import body_names, compile_mjcf, disabled
 from ..io.shapes import Geometry, geoms, mesh_file, read_mesh
 from ..io.urdf import fresh, parse_robot
 from ..model.chain import Chain, frame_index
+from .cores import perpendicular
 from .enclosing import enclosed_volume, enclosing_capsule, enclosing_hull
 from .pairs import ADJACENT, SAMPLES, Pair, candidates, choose_pairs, description_links, nearest_above, read_srdf, sift
-from .primitives import perpendicular
 from .shapes import Fixed, Kind, Shapes, with_pairs
 
 Enclosing = Literal["hull", "capsule"]
