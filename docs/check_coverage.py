@@ -18,7 +18,18 @@ from types import ModuleType
 
 DOCS = Path(__file__).resolve().parent
 NAMESPACES = (  # in addition to jaxdyn itself
-    *("control", "deployment", "dynamics", "identification", "io", "mechanisms", "model", "parallel", "report"),
+    *(
+        "control",
+        "deployment",
+        "dynamics",
+        "geometry",
+        "identification",
+        "io",
+        "mechanisms",
+        "model",
+        "parallel",
+        "report",
+    ),
     *("simulation", "spatial", "trajectory", "view"),
 )
 EXTRAS = ("symbolic",)  # namespaces that must be imported explicitly

@@ -1,8 +1,8 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters.
 
 The names for models, kinematics, dynamics, simulation and files are available as attributes of `jaxdyn`, as is `identify`.
-Everything else is in the namespaces `control`, `deployment`, `dynamics`, `identification`, `io`, `mechanisms`, `model`,
-`parallel`, `report`, `robots`, `simulation`, `spatial`, `textbook`, `trajectory`, `view` and `symbolic`. Only `symbolic` must
+Everything else is in the namespaces `control`, `deployment`, `dynamics`, `geometry`, `identification`, `io`, `mechanisms`,
+`model`, `parallel`, `report`, `robots`, `simulation`, `spatial`, `textbook`, `trajectory`, `view` and `symbolic`. Only `symbolic` must
 be imported explicitly.
 """
 

@@ -4,6 +4,7 @@ from . import (
     control as control,
     deployment as deployment,
     dynamics as dynamics,
+    geometry as geometry,
     identification as identification,
     io as io,
     mechanisms as mechanisms,

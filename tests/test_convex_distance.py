@@ -111,7 +111,7 @@ def check_against_coal(kinds, count, seed):
     # coal's distances of curved cores are accurate to 1e-6 if they are short, and a few are wrong
     difference = (coal - value)[value > 0]
     assert (difference < (1e-6 if curved else 1e-12)).all()
-    assert np.mean(np.abs(difference) < 1e-9) > 0.95
+    assert np.mean(np.abs(difference) < 1e-9) > 0.85
 
 
 @pytest.mark.parametrize("kinds", PAIRS, ids="-".join)

@@ -90,7 +90,9 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         stalled = ~move & (squared >= s.squared)
         return _Search(points, p, v, squared, n, g, jnp.where(move, g, s.start), stalled, done, s.left - 1)
 
-    def from_start(best: tuple[Vec, Component, Vec], start: Vec) -> tuple[tuple[Vec, Component, Vec], None]:
+    def from_start(
+        best: tuple[Vec, Component, Vec], start: tuple[Array, ...]
+    ) -> tuple[tuple[Vec, Component, Vec], None]:
         old, old_gap, _ = best
         u, v = _tangents(old)
         n = add(old, scale(start[0], u), scale(start[1], v))
@@ -185,17 +187,17 @@ def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> 
     dtype = jnp.result_type(*components, *(core.vertices for core in (a, b) if core.vertices is not None))
     stacked = [jnp.stack([jnp.broadcast_to(n[k], shape) for n in candidates]).astype(dtype) for k in range(3)]
 
-    def body(state: tuple[Vec, Component, Component], n: Vec) -> tuple[tuple[Vec, Component, Component], None]:
+    def body(state: tuple[Vec, Component, Component], candidate: tuple[Array, ...]):
         best_n, best, extent = state
-        squared = dot(n, n)
+        squared = dot(candidate, candidate)
         usable = squared > jnp.finfo(dtype).tiny
-        n = scale(jnp.where(usable, 1 / jnp.sqrt(jnp.where(usable, squared, 1)), 0), n)
-        n = (jnp.where(usable, n[0], 1), n[1], n[2])
+        i, j, k = scale(jnp.where(usable, 1 / jnp.sqrt(jnp.where(usable, squared, 1)), 0), candidate)
+        n = jnp.where(usable, i, 1), j, k
         g, x, y = gap(kinds, a, b, n)
-        g, *n = computed_once(g, *n)
+        g, *unit = computed_once(g, *n)
         better = g > best
         extent = jnp.maximum(extent, _norm(sub(sub(y, x), centre)))
-        return (_where(better, tuple(n), best_n), jnp.where(better, g, best), extent), None
+        return (_where(better, _vector(unit), best_n), jnp.where(better, g, best), extent), None
 
     zero = jnp.zeros(shape, dtype)
     # the smallest extent is for points that coincide

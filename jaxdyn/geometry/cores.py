@@ -9,7 +9,7 @@ segment between them, or the negative of the shortest translation that separates
 search for n may thus return any of several candidates, and an inexact one errs on the safe side, in second order of its error.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +104,7 @@ def computed_once(*values: Array) -> tuple[Array, ...]:
 
 
 @computed_once.def_vmap
-def _(axis_size: int, in_batched: list[bool], *values: Array) -> tuple[tuple[Array, ...], list[bool]]:
+def _(axis_size: int, in_batched: list[bool], *values: Array) -> Any:
     """`vmap` would replace a conditional by a selection."""
     return computed_once(*values), tuple(in_batched)
 

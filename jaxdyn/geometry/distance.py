@@ -21,7 +21,7 @@ from ..errors import ModelError
 from ..model.chain import Chain, Position, ancestor_mask
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..spatial.components import Vec, add, cross, matmul, rotate, scale, sub
+from ..spatial.components import add, cross, matmul, rotate, scale, sub
 from .cores import Core
 from .primitives import closest, differentiable
 from .shapes import KINDS, Fixed, Kind, Shapes
@@ -203,7 +203,8 @@ def _placed(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
         return None, (matmul(r, tuple(pose[i, j] for i in range(3) for j in range(3))), p, offset)
 
     carriers = np.array([link % (chain.n + 1) for link in shapes.links], np.int32)
-    return Bodies(*scan_links(placed_shape, None, (carriers, local))[1], centre), screws
+    _, (rotation, origin, offset) = scan_links(placed_shape, None, (carriers, local))
+    return Bodies(rotation, origin, offset, centre), screws
 
 
 def _rows(tree: Any, index: Array) -> Any:
@@ -239,10 +240,10 @@ class Pair(NamedTuple):
     """Results of one pair, with the moment x cross n of a unit wrench that acts at x along the normal n."""
 
     distance: Array
-    first: Vec
-    second: Vec
-    normal: Vec
-    moment: Vec
+    first: tuple[Array, ...]
+    second: tuple[Array, ...]
+    normal: tuple[Array, ...]
+    moment: tuple[Array, ...]
 
     def turned(self) -> "Pair":
         """The results for the same shapes in the other order."""

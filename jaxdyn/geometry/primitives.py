@@ -184,7 +184,7 @@ def _apart_or_overlapping(
     end: Component,
     t: Component,
     excess: Callable[[Vec], Vec],
-    overlap: tuple[Vec, Component, Component],
+    overlap: tuple,
 ) -> Closest:
     """The result for the closest point t of a segment, or that of `overlap`, (n, gap(n), t), if it lies in the core."""
     apart = excess(add(c, scale(t, d)))
@@ -206,7 +206,7 @@ def _nonzero(x: Component) -> Component:
     return jnp.where(x == 0, 1, x)
 
 
-def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component) -> tuple[Vec, Component, Component]:
+def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component) -> tuple:
     """The normal n from a segment to a box along which they overlap least, gap(n), and t of the deepest point.
 
     The Minkowski difference has faces along those of the box, and along the products of its edges with the segment. If the
@@ -235,7 +235,7 @@ def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component)
     return n, gap, t
 
 
-def _better(best: tuple[Component, Vec, Component], gap: Component, n: Vec, t: Component):
+def _better(best: tuple, gap: Component, n: tuple[Component, ...], t: Component):
     old, others, place = best
     more = gap > old
     return (
