@@ -18,7 +18,8 @@ Clearance = Callable[[Array], Array]  # function q (n,) -> distances, () or (m,)
 
 UNIT = 0.1  # distance that counts as much as the whole of another limit [m]
 SAMPLES = 1024  # configurations within the limits, and as many in the central half of every range
-CLOSE = 0.5  # least distance of parts that are close together, such as fingers, relative to their median distance
+LARGEST = 0.95  # quantile of the sampled distances of a pair that counts as the largest
+CLOSE = 0.25  # least distance of parts that are close together, such as fingers, relative to their largest distance
 ROOM = 0.2  # distance of an initial configuration, above the least one, beyond which more does not count [m]
 SHIFT = 0.1  # distance for which an initial configuration may be one half range farther from the middle [m]
 
@@ -91,23 +92,25 @@ def begin_apart(
 ) -> Beginning:
     """Choose the distances that are possible within the limits, and configurations in which all shapes keep them.
 
-    The median distance of each pair is that in 1024 configurations within the limits. A pair keeps the given distance or, if
-    that is less, half the median: parts that work close together, such as fingers and neighbours but one, keep what their
-    motion permits. Pairs whose median is negative are left out. Initial configurations are the best of 1024 in the central
+    The largest distance of each pair is the 0.95 quantile of those in 1024 configurations within the limits. A pair keeps the
+    given distance or, if that is less, a quarter of the largest: parts that are always close together, such as fingers and
+    neighbours but one, keep what their motion permits. Pairs that touch in all these configurations are left out. Initial configurations are the best of 1024 in the central
     half of every range, one of which is the middle: those with the largest
     min(smallest distance above the least one, 0.2 m) - 0.1 m |(q - middle) / half range|^2.
 
     Raises:
-        IdentificationError: most configurations are in contact for every pair, or no configuration keeps all distances.
+        IdentificationError: all pairs always touch, or no configuration keeps all distances.
     """
     shapes, half = separation.shapes, (upper - lower) / 2
     share = np.random.default_rng(seed).uniform(-1, 1, (SAMPLES, chain.nv))
     share = np.concatenate([share, np.zeros((1, chain.nv)), share[1:] / 2])
     found = sampled_distances(chain, shapes, (upper + lower) / 2 + share * half)
-    least = np.minimum(np.asarray(separation.distance, float), CLOSE * np.median(found[:SAMPLES], axis=0))
+    least = np.minimum(np.asarray(separation.distance, float), CLOSE * np.quantile(found[:SAMPLES], LARGEST, axis=0))
     kept = least > 0
     if not kept.any():
-        raise IdentificationError("all pairs of shapes touch in most configurations; pass other pairs or wider limits")
+        raise IdentificationError(
+            "all pairs of shapes always touch within the limits; pass other pairs or wider limits"
+        )
     found, share = found[SAMPLES:, kept] - least[kept], share[SAMPLES:]
     apart = found.min(axis=1)
     if apart.max() <= 0:
@@ -120,7 +123,7 @@ def begin_apart(
     score = np.minimum(apart, ROOM) - SHIFT * (share**2).sum(axis=1)
     order = np.argsort(-np.where(apart > 0, score, -np.inf))
     best = np.resize(order[: min(count, int((apart > 0).sum()))], count)
-    left = [LeftOut(*shapes.pairs[k], "in contact in most configurations") for k in np.flatnonzero(~kept)]
+    left = [LeftOut(*shapes.pairs[k], "always in contact within the limits") for k in np.flatnonzero(~kept)]
     chosen = with_pairs(shapes, [shapes.pairs[k] for k in np.flatnonzero(kept)], (*shapes.left_out, *left))
     return Beginning(Separation(chosen, least[kept]), share[best] * half, _notes(separation, least))
 
@@ -134,5 +137,5 @@ def _notes(separation: Separation, least: Float[np.ndarray, " p"]) -> list[str]:
         if 0 < x < given
     ]
     out = [name for name, x in zip(names, least, strict=True) if x <= 0]
-    notes = [f"close together, so that less than the clearance is kept: {'; '.join(less)}"] if less else []
-    return notes + ([f"in contact in most configurations, and left out: {'; '.join(out)}"] if out else [])
+    notes = [f"always close together, so that less than the clearance is kept: {'; '.join(less)}"] if less else []
+    return notes + ([f"always in contact, and left out: {'; '.join(out)}"] if out else [])
