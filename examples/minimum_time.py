@@ -1,7 +1,8 @@
 """The fastest motion of a UR10 around a pillar, within its position, velocity and torque limits.
 
 The motion is a B-spline with free duration. Its control points are the unknowns of an interior-point method, and the torques
-follow from inverse dynamics. Spheres around the wrist and the tool must stay outside the pillar, a capsule. Writes minimum_time.png.
+follow from inverse dynamics. Spheres around the wrist and the tool must stay outside the pillar, a capsule. Writes
+minimum_time.png.
 """
 
 import os
