@@ -1,8 +1,8 @@
 """The fastest motion of a UR10 around a pillar, within its position, velocity and torque limits.
 
 The motion is a B-spline with free duration. Its control points are the unknowns of an interior-point method, and the torques
-follow from inverse dynamics. Spheres around the wrist and the tool must stay outside the pillar, a capsule that is defined by
-its signed distance function. Writes minimum_time.png.
+follow from inverse dynamics. Spheres around the wrist and the tool must stay outside the pillar, a capsule. Writes
+minimum_time.png.
 """
 
 import os
@@ -20,19 +20,12 @@ robot = jaxdyn.robots.ur10()
 start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
 goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
 frames = ("wrist_1_link", "wrist_2_link", "tool0")
-radius = jnp.array([0.08, 0.07, 0.06])
+spheres = [jaxdyn.geometry.sphere(frame, radius) for frame, radius in zip(frames, (0.08, 0.07, 0.06), strict=True)]
 margin = 0.01  # additional clearance at the knots [m], because the motion is not constrained between them
-pillar = {"from": jnp.array([-1.0, -0.12, 0.0]), "to": jnp.array([-1.0, -0.12, 0.6]), "radius": jnp.asarray(0.1)}
-
-
-def from_pillar(point, pillar):
-    """Signed distance of a point from a capsule [m]."""
-    axis = pillar["to"] - pillar["from"]
-    along = jnp.clip((point - pillar["from"]) @ axis / (axis @ axis), 0.0, 1.0)
-    return jnp.linalg.norm(point - pillar["from"] - along * axis) - pillar["radius"]
-
-
-clearance = jaxdyn.trajectory.Clearance(from_pillar, frames, radius + margin, pillar)
+pillar = {"from": jnp.array([-1.0, -0.12, 0.0]), "to": jnp.array([-1.0, -0.12, 0.6]), "radius": 0.1}
+obstacle = jaxdyn.geometry.capsule(robot.topology.base_name, pillar["from"], pillar["to"], pillar["radius"])
+shapes = jaxdyn.geometry.make_shapes(robot, [*spheres, obstacle], pairs=[(0, 3), (1, 3), (2, 3)])
+clearance = jaxdyn.trajectory.Clearance(shapes, margin)
 torques = jaxdyn.trajectory.torque_limits(robot, 0.5)  # half of the drives' limits
 problem = jaxdyn.trajectory.OptimalControlProblem(
     robot,
@@ -70,8 +63,7 @@ def looked_at(q):
     """Points along the arm, and distances of the spheres from the pillar [m]."""
     poses = jaxdyn.forward_kinematics(robot, q)
     tool = jaxdyn.frame_pose(robot, q, "tool0")[:3, 3]
-    spheres = jnp.stack([jaxdyn.frame_pose(robot, q, name)[:3, 3] for name in frames])
-    distances = jax.vmap(from_pillar, (0, None))(spheres, pillar) - radius
+    distances = jaxdyn.geometry.distances(robot, shapes, q)
     return jnp.concatenate([jnp.zeros((1, 3)), poses[:, :3, 3], tool[None]]), distances
 
 

@@ -2,8 +2,8 @@
 
 The names for models, kinematics, dynamics, simulation and files are available as attributes of `jaxdyn`, as is `identify`.
 Everything else is in the namespaces `control`, `deployment`, `dynamics`, `geometry`, `identification`, `io`, `mechanisms`,
-`model`, `parallel`, `report`, `robots`, `simulation`, `spatial`, `textbook`, `trajectory`, `view` and `symbolic`. Only `symbolic` must
-be imported explicitly.
+`model`, `parallel`, `report`, `robots`, `simulation`, `spatial`, `textbook`, `trajectory`, `view` and `symbolic`. Only
+`symbolic` must be imported explicitly.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

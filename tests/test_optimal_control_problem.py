@@ -150,9 +150,11 @@ def test_constraints_have_the_sign_they_say():
     state = jaxdyn.trajectory.StateConstraint(q - 1, jnp.full(7, 0.5))
     assert_allclose(state.value(robot, knot), np.repeat([1.0, -0.5], 7), rtol=1e-12)
     assert jaxdyn.trajectory.StateConstraint().value(robot, knot).shape == (0,)
-    ball = jaxdyn.trajectory.Clearance(
-        lambda p, data: jnp.linalg.norm(p - data) - 0.2, (robot.link_names[-1],), 0.1, jnp.ones(3)
-    )
+    balls = [
+        jaxdyn.geometry.sphere(robot.link_names[-1]),
+        jaxdyn.geometry.sphere(robot.topology.base_name, 0.2, jnp.ones(3)),
+    ]
+    ball = jaxdyn.trajectory.Clearance(jaxdyn.geometry.make_shapes(robot, balls, pairs=[(0, 1)]), 0.1)
     distance = np.linalg.norm(jaxdyn.forward_kinematics(robot, q)[-1, :3, 3] - 1.0) - 0.2
     assert_allclose(ball.value(robot, knot), [0.1 - distance], rtol=1e-12)
     efforts = np.asarray(robot.limits.effort)[:, None]

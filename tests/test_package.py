@@ -66,6 +66,7 @@ PAGES = (
     "docs/control.md",
     "docs/paths.md",
     "docs/scaling.md",
+    "docs/shapes.md",
     "docs/deployment.md",
 )
 

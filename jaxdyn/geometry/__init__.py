@@ -9,6 +9,7 @@ from .reading import (
     floor as floor,
     make_shapes as make_shapes,
     read as read,
+    sphere as sphere,
     with_environment as with_environment,
 )
 from .shapes import Fixed as Fixed, LeftOut as LeftOut, Shapes as Shapes, with_pairs as with_pairs

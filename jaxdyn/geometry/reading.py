@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from ..errors import ModelError
 from ..io.files import read_bytes
@@ -146,7 +147,7 @@ def with_environment(
     return Shapes(join("pose"), join("size"), join("radius"), (*shapes.vertices, *obstacles.vertices), fixed)
 
 
-def capsule(link: str, start: Sequence[float], end: Sequence[float], radius: float) -> Geometry:
+def capsule(link: str, start: ArrayLike, end: ArrayLike, radius: float) -> Geometry:
     """A capsule between two points of a link's frame, the centres of its caps [m], for `make_shapes` or `with_environment`."""
     first, last = np.asarray(start, float), np.asarray(end, float)
     along = last - first
@@ -156,6 +157,13 @@ def capsule(link: str, start: Sequence[float], end: Sequence[float], radius: flo
     pose = np.eye(4)
     pose[:3, :3], pose[:3, 3] = np.stack([x, np.cross(z, x), z], axis=1), (first + last) / 2
     return Geometry(link, "capsule", pose, (radius, radius, length))
+
+
+def sphere(link: str, radius: float = 0.0, centre: ArrayLike = (0.0, 0.0, 0.0)) -> Geometry:
+    """A sphere about a point of a link's or frame's own frame [m], for `make_shapes` or `with_environment`."""
+    pose = np.eye(4)
+    pose[:3, 3] = centre
+    return Geometry(link, "sphere", pose, (radius, radius, radius))
 
 
 def floor(height: float = 0.0) -> Geometry:

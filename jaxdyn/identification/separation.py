@@ -94,8 +94,8 @@ def begin_apart(
 
     The largest distance of each pair is the 0.95 quantile of those in 1024 configurations within the limits. A pair keeps the
     given distance or, if that is less, a quarter of the largest: parts that are always close together, such as fingers and
-    neighbours but one, keep what their motion permits. Pairs that touch in all these configurations are left out. Initial configurations are the best of 1024 in the central
-    half of every range, one of which is the middle: those with the largest
+    neighbours but one, keep what their motion permits. Pairs that touch in all these configurations are left out. Initial
+    configurations are the best of 1024 in the central half of every range, one of which is the middle: those with the largest
     min(smallest distance above the least one, 0.2 m) - 0.1 m |(q - middle) / half range|^2.
 
     Raises:

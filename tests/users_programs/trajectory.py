@@ -108,6 +108,8 @@ def problem_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
     target = jaxdyn.frame_pose(arm, jnp.asarray([0.3, -0.4, 0.5]))
     knot = lambda q, v, tau: jaxdyn.trajectory.Knot(jnp.asarray(1), 0.1 * q[0], q, v, tau, 0.5 * tau, jnp.asarray(0.1))
     three = normal(3, 3, 3)
+    balls = [jaxdyn.geometry.sphere("tool", 0.1), jaxdyn.geometry.sphere(arm.topology.base_name, 0.2)]
+    shapes = jaxdyn.geometry.make_shapes(arm, balls, pairs=[(0, 1)])
     parts = {
         "StateCost": jaxdyn.trajectory.StateCost(jnp.zeros(3), jnp.zeros(3), 2.0, 0.5),
         "TorqueCost": jaxdyn.trajectory.TorqueCost(0.1),
@@ -124,9 +126,8 @@ def problem_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
         "StateConstraint": jaxdyn.trajectory.StateConstraint(jnp.zeros(3), jnp.zeros(3)),
         "PoseConstraint": jaxdyn.trajectory.PoseConstraint(target),
         "PointConstraint": jaxdyn.trajectory.PointConstraint(target[:3, 3]),
-        "Clearance": jaxdyn.trajectory.Clearance(
-            lambda p, data: jnp.sqrt(p @ p) - data, ("tool",), 0.1, jnp.asarray(0.2)
-        ),
+        "Clearance": jaxdyn.trajectory.Clearance(shapes, 0.1),
+        "ClearanceCost": jaxdyn.trajectory.ClearanceCost(shapes, 3.0),
         "UserConstraint": jaxdyn.trajectory.UserConstraint(lambda chain, k, data: data * k.q, jnp.asarray(2.0)),
         "ContactWrenchCone": jaxdyn.trajectory.ContactWrenchCone("base", jnp.full(2, -0.1), jnp.full(2, 0.1), 0.5),
     }
