@@ -91,22 +91,30 @@ def gap(kinds: tuple[Kind, Kind], a: Core, b: Core, n: Vec) -> tuple[Component, 
     return dot(n, sub(y, x)), x, y
 
 
-@custom_vmap
+@jax.custom_jvp
 def computed_once(*values: Array) -> tuple[Array, ...]:
     """The values, which XLA then computes only once, before any operation that depends on them.
 
     XLA merges an operation into each of its users, where it may round differently. Decisions, such as which end of a segment is
     higher, could then differ between the components of one vector. Conditionals are not merged into other operations.
     """
+    return _in_conditional(*values)
+
+
+computed_once.defjvp(lambda primals, tangents: (computed_once(*primals), tuple(tangents)))
+
+
+@custom_vmap
+def _in_conditional(*values: Array) -> tuple[Array, ...]:
     first = values[0].reshape(-1)[0]
     keep = lambda x: x if x.dtype == bool else jnp.where(x == x, x, 0)
     return jax.lax.cond(first == first, lambda *x: x, lambda *x: tuple(map(keep, x)), *values)
 
 
-@computed_once.def_vmap
+@_in_conditional.def_vmap
 def _(axis_size: int, in_batched: list[bool], *values: Array) -> Any:
     """`vmap` would replace a conditional by a selection."""
-    return computed_once(*values), tuple(in_batched)
+    return _in_conditional(*values), tuple(in_batched)
 
 
 def perpendicular(u: Vec) -> Vec:

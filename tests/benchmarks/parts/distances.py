@@ -54,13 +54,20 @@ def measure(session: Session, row: dict, path: str) -> None:
         program = jax.jit(jax.vmap(function)).lower(q).compile()
         compiled[label] = time.perf_counter() - start
         calls[label] = waited(program, q)
-    error = float(np.abs(np.asarray(jax.jit(jax.vmap(functions["distances"]))(q[:LOOP]), float) - truth).max())
-    wrong = error > (1e-9 if dtype == jnp.float64 else 1e-5)
+    ours = np.asarray(jax.jit(jax.vmap(functions["distances"]))(q[:LOOP]), float)
+    error = float(np.abs(ours - truth)[truth > 0].max())  # in overlap, coal's depths are not always the least
+    # coal finds distances from cylinders by iterations, to its default tolerance of 1e-6
+    allowed = 1e-9 if dtype == jnp.float64 and "cylinder" not in shapes.kinds else 1e-5
+    if error > allowed:
+        session.add(
+            **row, library="jaxdyn", reason=f"distances differ from those of coal by {error:.1e} m", failed=True
+        )
+        return
     for label, seconds in in_turn(calls, session.options.budget, session.options.turns).items():
-        ours = label != "coal"
-        count = len(q) if ours else LOOP
-        found = {"error": error, "failed": wrong, "compile_seconds": compiled[label]} if ours else {}
-        library = "jaxdyn" if ours else "Pinocchio"
+        by_us = label != "coal"
+        count = len(q) if by_us else LOOP
+        found = {"error": error, "compile_seconds": compiled[label]} if by_us else {}
+        library = "jaxdyn" if by_us else "Pinocchio"
         session.add(
             **row,
             quantity=label,
@@ -95,10 +102,11 @@ def by_coal(chain: jaxdyn.Chain, shapes: geometry.Shapes, q: np.ndarray):
     bodies = pin.GeometryModel()
     for k, (kind, link) in enumerate(zip(shapes.kinds, shapes.links, strict=True)):
         size, radius = np.asarray(shapes.size[k], float), float(shapes.radius[k])
-        if kind not in ("sphere", "capsule", "box"):
+        if kind not in ("sphere", "capsule", "box", "cylinder"):
             raise ImportError(f"this comparison has no {kind}")
         shape = coal.Box(*(2 * size)) if kind == "box" else coal.Sphere(radius)
         shape = coal.Capsule(radius, 2 * size[2]) if kind == "capsule" else shape
+        shape = coal.Cylinder(size[0], 2 * size[2]) if kind == "cylinder" else shape
         bodies.addGeometryObject(
             pin.GeometryObject(f"shape {k}", joints[link] if link >= 0 else 0, placed(shapes.pose[k]), shape)
         )
