@@ -317,6 +317,7 @@ STEPS = 20  # Adam steps per round
 EVERY = 4  # rounds between two checks of all limits, after which the best motion is stored
 SLOWEST_SIGN = 0.05  # smallest width of the smooth sign function during design, relative to the velocity limit
 RATE, LAST_RATE = 0.03, 0.02  # Adam's first step size relative to the limits, and its last relative to the first
+LOST = 0.7  # scale that satisfies all limits below which a motion with clearances is replaced by the scaled one
 MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
 CONDITION_WEIGHT = 0.5  # w; with 0.2, the Panda's variances are 0.8 times, its condition number 1.7 times as large
 PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
@@ -560,7 +561,13 @@ class _Search:
 
     def take(self) -> int:
         """Scale the motions to satisfy the limits, store the best one if it is the best so far, and return its index."""
-        return self._keep(*self._repaired(np.asarray(self.state.z)))
+        z = np.asarray(self.state.z)
+        found, feasible = self._repaired(z)
+        if self.clearance is not None:  # a motion that goes through an obstacle would not find back
+            size = lambda z: np.linalg.norm(z - self.rest, axis=(1, 2))
+            lost = feasible & (size(found) < LOST * size(z))
+            self.state = self.state._replace(z=jnp.asarray(np.where(lost[:, None, None], found, z)))
+        return self._keep(found, feasible)
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
         motion = np.einsum("djmk,jk->dmj", matrices, z)
