@@ -78,11 +78,13 @@ NOT_OF_ARRAYS = {
         "textbook.biped textbook.cartesian_two_link textbook.coupled_wrist textbook.elastic_link textbook.geared_link "
         "textbook.pendulum textbook.pendulum_3dof textbook.planar_2r_point_masses textbook.planar_elbow "
         "textbook.remotely_driven_elbow textbook.single_link textbook.spherical_rrp "
-        "inertia.check_consistent"
+        "inertia.check_consistent "
+        "capsule choose_pairs floor make_shapes sphere with_environment with_pairs"
     ).split(),
     "file or text": (
         "load loads load_model load_torque_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
         "save_torque_model save_urdf to_urdf update_urdf to_mjcf with_inertias_of_shapes "
+        "pair_table read read_srdf "
         "read_mechanism_log write_mechanism_log write_mjcf write_predictor write_source"
     ).split(),
     "picture, page or printed text": (
@@ -90,7 +92,7 @@ NOT_OF_ARRAYS = {
         "write_report write_payload_report write_servos collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
-        "compare_with_log "
+        "check_motion closest_approaches compare_with_log "
         "known_parameters linear_constraints motor_to_joint parse_limit "
         "certified_mass_matrix_bounds identify_mechanism identify_elastic_joints identify_together "
         "mirrored_links "
@@ -102,6 +104,7 @@ NOT_OF_ARRAYS = {
         "OutputError TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
+        "Approach ClosestPoints Disabled Fixed LeftOut MotionCheck Separation Shapes Usage "
         "Adaptation BaseMotion BaseParameters BlockFactors "
         "Chain "
         "Consistency "

@@ -49,6 +49,18 @@ def cases() -> dict[str, Case]:
     found["passivity_integral"] = Case(
         functools.partial(jaxdyn.dynamics.passivity_integral, arm), normal((5, 3), (4, 3))
     )
+    bodies = [
+        jaxdyn.geometry.capsule(arm.link_names[0], (0, 0, -0.1), (0, 0, 0.2), 0.05),
+        jaxdyn.geometry.sphere(arm.link_names[2], 0.1),
+        jaxdyn.io.Geometry(
+            arm.topology.base_name, "box", jaxdyn.spatial.se3.pose(jnp.eye(3), jnp.ones(3)), (0.2, 0.3, 0.4)
+        ),
+    ]
+    shapes = jaxdyn.geometry.make_shapes(arm, bodies, pairs=[(0, 1), (0, 2), (2, 1)])
+    shapes = jaxdyn.geometry.with_environment(arm, shapes, [jaxdyn.geometry.floor(-2.0)])
+    found["distances"] = Case(functools.partial(jaxdyn.geometry.distances, arm, shapes), normal(3))
+    # points and normals count as constants
+    found["closest_points"] = Case(lambda q: jaxdyn.geometry.closest_points(arm, shapes, q).distance, normal(3))
     with_motors = jaxdyn.with_transmission(
         arm, matrix=[[20.0, 0, 0], [10.0, 30.0, 0], [0, 5.0, 40.0]], rotor_inertia=1e-4
     )
