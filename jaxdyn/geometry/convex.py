@@ -147,9 +147,9 @@ def _vector(components: Sequence[Component]) -> Vec:
 def _starts(kinds: tuple[Kind, Kind]) -> list[tuple[float, float, int]]:
     """Tangents of the angles from the best direction so far to that of each start, and the largest number of iterations."""
     half = math.sqrt(3) / 2
-    ring = [(1, 0), (-0.5, half), (-0.5, -half)]
-    rings = (0.6, -1.5) if "hull" in kinds else (1,) if {"cylinder", "ellipsoid"} & set(kinds) else ()
-    return [(0, 0, LIMIT), *((radius * x, radius * y, LIMIT_AGAIN) for radius in rings for x, y in ring)]
+    ring = [(1.0, 0.0), (-0.5, half), (-0.5, -half)]
+    rings = (0.6, -1.5) if "hull" in kinds else (1.0,) if {"cylinder", "ellipsoid"} & set(kinds) else ()
+    return [(0.0, 0.0, LIMIT), *((radius * x, radius * y, LIMIT_AGAIN) for radius in rings for x, y in ring)]
 
 
 def _tangents(n: Vec) -> tuple[Vec, Vec]:

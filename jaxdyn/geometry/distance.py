@@ -154,7 +154,7 @@ def _twist_at(point: Float[Array, "3"], pose: Float[Array, "4 4"], change: Float
     return jnp.concatenate([w, change[:3, 3] + jnp.cross(w, point - pose[:3, 3])])
 
 
-def _relative(scene: Scene) -> Float[np.ndarray, "n+1 p"]:
+def _relative(scene: Scene) -> Float[np.ndarray, "movers p"]:
     """1 where a joint (or the motion of the whole robot, the last row) moves only the second shape, -1 where only the first."""
     n = scene.chain.n
     carries = np.zeros((n + 1, n + 1))  # of link or base, by joint

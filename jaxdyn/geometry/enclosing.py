@@ -99,7 +99,7 @@ def _capsule(points: Points, frame: np.ndarray, x: np.ndarray) -> tuple[np.ndarr
     return rotation, centre, radius, half, np.pi * radius**2 * (2 * half + 4 / 3 * radius)
 
 
-def _thickened(points: Points) -> Points:
+def _thickened(points: Points) -> Float[np.ndarray, "more 3"]:
     """The points, twice and apart along every direction in which they have no extent."""
     points = np.asarray(points, float)
     centred = points - points.mean(axis=0)

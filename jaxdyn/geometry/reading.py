@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from ..errors import ModelError
 from ..io.files import read_bytes
@@ -17,6 +16,7 @@ from ..io.mjcf import body_names, compile_mjcf, disabled
 from ..io.shapes import Geometry, geoms, mesh_file, read_mesh
 from ..io.urdf import fresh, parse_robot
 from ..model.chain import Chain, frame_index
+from ..spatial.components import Values
 from .cores import perpendicular
 from .enclosing import enclosed_volume, enclosing_capsule, enclosing_hull
 from .pairs import ADJACENT, SAMPLES, Pair, candidates, choose_pairs, description_links, nearest_above, read_srdf, sift
@@ -147,7 +147,7 @@ def with_environment(
     return Shapes(join("pose"), join("size"), join("radius"), (*shapes.vertices, *obstacles.vertices), fixed)
 
 
-def capsule(link: str, start: ArrayLike, end: ArrayLike, radius: float) -> Geometry:
+def capsule(link: str, start: Values, end: Values, radius: float) -> Geometry:
     """A capsule between two points of a link's frame, the centres of its caps [m], for `make_shapes` or `with_environment`."""
     first, last = np.asarray(start, float), np.asarray(end, float)
     along = last - first
@@ -159,7 +159,7 @@ def capsule(link: str, start: ArrayLike, end: ArrayLike, radius: float) -> Geome
     return Geometry(link, "capsule", pose, (radius, radius, length))
 
 
-def sphere(link: str, radius: float = 0.0, centre: ArrayLike = (0.0, 0.0, 0.0)) -> Geometry:
+def sphere(link: str, radius: float = 0.0, centre: Values = (0.0, 0.0, 0.0)) -> Geometry:
     """A sphere about a point of a link's or frame's own frame [m], for `make_shapes` or `with_environment`."""
     pose = np.eye(4)
     pose[:3, 3] = centre

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import jaxdyn
 from helpers import public, random_chain, random_mechanism
@@ -53,7 +54,10 @@ def cases() -> dict[str, Case]:
         jaxdyn.geometry.capsule(arm.link_names[0], (0, 0, -0.1), (0, 0, 0.2), 0.05),
         jaxdyn.geometry.sphere(arm.link_names[2], 0.1),
         jaxdyn.io.Geometry(
-            arm.topology.base_name, "box", jaxdyn.spatial.se3.pose(jnp.eye(3), jnp.ones(3)), (0.2, 0.3, 0.4)
+            arm.topology.base_name,
+            "box",
+            np.array([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1]]),
+            (0.2, 0.3, 0.4),
         ),
     ]
     shapes = jaxdyn.geometry.make_shapes(arm, bodies, pairs=[(0, 1), (0, 2), (2, 1)])
