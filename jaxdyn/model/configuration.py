@@ -74,7 +74,7 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 
 
 @compiled
-def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
+def random_configuration(chain: Chain, key: PRNGKeyArray, size: float | Float[Array, ""] = 1.0) -> Float[Array, " nq"]:
     """Random configuration with uniformly distributed joint positions [rad or m] and orientations.
 
     Ordinary joints are within their limits, or within +-pi if a limit is infinite; coupled coordinates are within +-1.
