@@ -27,7 +27,7 @@ import jaxdyn
 from data_paths import ROOT
 from helpers import random_chain
 from jaxdyn.dynamics.engine import kernel, lanes
-from jaxdyn.dynamics.engine.kernel import blank_results, compilable_lanes, computed_once
+from jaxdyn.dynamics.engine.kernel import blank_results, compilable_lanes, computed_once, settled
 from users_programs.environment import environment
 
 pytestmark = pytest.mark.ci
@@ -244,6 +244,22 @@ def test_xla_removes_values_that_a_loop_carries_unread_unless_they_are_kept(keep
     compiled = jax.jit(loop).lower(x).compile()
     assert ("sine(" in compiled.as_text()) == keep
     np.testing.assert_array_equal(compiled(x), 3 * x)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("around", [lambda f: f, jax.vmap, lambda f: lambda x: jax.jvp(f, (x,), (x,))])
+def test_xla_repeats_operations_in_the_results_that_use_them_unless_they_are_settled(keep, around):
+    """Two reductions use the sum of two squares, each in a fusion of its own."""
+
+    def results(x):
+        (square,) = settled(x * x + 2) if keep else (x * x + 2,)
+        return jnp.sum(square, axis=0), jnp.max(square, axis=0)
+
+    x = jnp.ones((3, 4, 5))
+    compiled = jax.jit(around(results)).lower(x).compile()
+    assert ("conditional(" in compiled.as_text()) == keep
+    for found, expected in zip(jax.tree.leaves(compiled(x)), jax.tree.leaves(jax.jit(around(results))(x)), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_results_that_a_loop_writes_differ_in_length():

@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Vec, add, cross, dot, scale, sub
-from .cores import Closest, Core, computed_once, gap, perpendicular
+from .cores import Closest, Core, gap, perpendicular
 from .shapes import Kind
 
 T = TypeVar("T")
@@ -83,9 +84,9 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         better = (g > s.gap) & ~s.done
         done = s.done | (found & (apart | (jnp.maximum(g, s.gap) - s.start <= error)))
         move = found | (~apart & (gained | (g > margin)))
-        g, *point, better, done, move = computed_once(g, *n, *sub(y, x), *x, better, done, move)
+        g, *point, better, done, move = settled(g, *n, *sub(y, x), *x, better, done, move)
         n, w, g = _where(better, _vector(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
-        p = _vector(computed_once(*_where(move, moved(n, g), s.p)))
+        p = _vector(settled(*_where(move, moved(n, g), s.p)))
         squared, v, points = _closest(p, w, s.points, noise)
         stalled = ~move & (squared >= s.squared)
         return _Search(points, p, v, squared, n, g, jnp.where(move, g, s.start), stalled, done, s.left - 1)
@@ -96,12 +97,12 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         old, old_gap, _ = best
         u, v = _tangents(old)
         n = add(old, scale(start[0], u), scale(start[1], v))
-        n = _vector(computed_once(*scale(1 / _norm(n), n)))
+        n = _vector(settled(*scale(1 / _norm(n), n)))
         g, x, y = gap(kinds, a, b, n)
-        g, *point = computed_once(g, *sub(y, x), *x)
+        g, *point = settled(g, *sub(y, x), *x)
         w = _point(point)
-        p = _vector(computed_once(*moved(n, g)))
-        v = _vector(computed_once(*sub(w.d, p)))
+        p = _vector(settled(*moved(n, g)))
+        v = _vector(settled(*sub(w.d, p)))
         never = g != g
         s = _Search((w, w, w), p, v, dot(v, v), n, g, g - 1, never, old_gap >= -shallow, start[2])
         s = jax.lax.while_loop(lambda s: (s.left > 0) & ~jnp.all(s.done), improve, s)
@@ -130,7 +131,7 @@ def _combined(d: Vec, points: tuple[Point, Point, Point]) -> Vec:
         edge = sub(end, start)
         share = jnp.clip(dot(sub(d, start), edge) / jnp.maximum(dot(edge, edge), info.tiny), 0, 1)
         miss = sub(add(start, scale(share, edge)), d)
-        square, *at = computed_once(dot(miss, miss), *add(here, scale(share, sub(there, here))))
+        square, *at = settled(dot(miss, miss), *add(here, scale(share, sub(there, here))))
         best, least = _where(square < least, _vector(at), best), jnp.minimum(least, square)
     return best
 
@@ -194,7 +195,7 @@ def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> 
         i, j, k = scale(jnp.where(usable, 1 / jnp.sqrt(jnp.where(usable, squared, 1)), 0), candidate)
         n = jnp.where(usable, i, 1), j, k
         g, x, y = gap(kinds, a, b, n)
-        g, *unit = computed_once(g, *n)
+        g, *unit = settled(g, *n)
         better = g > best
         extent = jnp.maximum(extent, _norm(sub(sub(y, x), centre)))
         return (_where(better, _vector(unit), best_n), jnp.where(better, g, best), extent), None
@@ -217,7 +218,7 @@ def _closest(
     edges = [sub(point.d, w.d) for point in points]
     feet = [_on_edge(d, e) for e in edges]
     feet += [_on_face(d, edges[i], edges[j], noise) for i, j in ((0, 1), (1, 2), (2, 0))]
-    squares = computed_once(*(squared for squared, _ in feet))
+    squares = settled(*(squared for squared, _ in feet))
     best, v, unused = squares[0], feet[0][1], 2
     for square, (_, other), vertex in zip(squares[1:], feet[1:], (0, 1, 2, 0, 1), strict=True):
         nearer = square < best

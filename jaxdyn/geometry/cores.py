@@ -9,13 +9,13 @@ segment between them, or the negative of the shortest translation that separates
 search for n may thus return any of several candidates, and an inexact one errs on the safe side, in second order of its error.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._jax_compat import custom_vmap
+from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Mat, Vec, add, dot, rotate, scale, sub, unrotate
 from .shapes import Kind
 
@@ -46,7 +46,7 @@ def support(kind: Kind, core: Core, n: Vec) -> Vec:
     """A point x of the core with the largest n . x, in common axes."""
     if kind in ("sphere", "plane"):  # a half-space has supporting points only along its axis
         return core.centre
-    x, y, z = computed_once(*unrotate(core.rotation, n))
+    x, y, z = settled(*unrotate(core.rotation, n))
     a, b, c = core.size
     if kind == "capsule":
         axis = core.rotation[2::3]
@@ -89,32 +89,6 @@ def gap(kinds: tuple[Kind, Kind], a: Core, b: Core, n: Vec) -> tuple[Component, 
     """gap(n) of the module's docstring, and the supporting points of both cores."""
     x, y = support(kinds[0], a, n), support(kinds[1], b, scale(-1, n))
     return dot(n, sub(y, x)), x, y
-
-
-@jax.custom_jvp
-def computed_once(*values: Array) -> tuple[Array, ...]:
-    """The values, which XLA then computes only once, before any operation that depends on them.
-
-    XLA merges an operation into each of its users, where it may round differently. Decisions, such as which end of a segment is
-    higher, could then differ between the components of one vector. Conditionals are not merged into other operations.
-    """
-    return _in_conditional(*values)
-
-
-computed_once.defjvp(lambda primals, tangents: (computed_once(*primals), tuple(tangents)))
-
-
-@custom_vmap
-def _in_conditional(*values: Array) -> tuple[Array, ...]:
-    first = values[0].reshape(-1)[0]
-    keep = lambda x: x if x.dtype == bool else jnp.where(x == x, x, 0)
-    return jax.lax.cond(first == first, lambda *x: x, lambda *x: tuple(map(keep, x)), *values)
-
-
-@_in_conditional.def_vmap
-def _(axis_size: int, in_batched: list[bool], *values: Array) -> Any:
-    """`vmap` would replace a conditional by a selection."""
-    return _in_conditional(*values), tuple(in_batched)
 
 
 def perpendicular(u: Vec) -> Vec:

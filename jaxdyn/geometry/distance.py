@@ -71,10 +71,8 @@ def closest_points(chain: Chain, shapes: Shapes, q: Position) -> ClosestPoints:
 
     Cost: O(n + m + p) for n links, m shapes and p pairs.
     """
-    scene, x = _scene(chain, shapes, q)
-    components = _points(*jax.lax.stop_gradient((scene, x)))
-    points = (jnp.stack(components[k : k + 3], axis=1) for k in (0, 3, 6))
-    return ClosestPoints(_distances(scene, x), *points)
+    distance, *components = _points(*_scene(chain, shapes, q))
+    return ClosestPoints(distance, *(jnp.stack(components[k : k + 3], axis=1) for k in (0, 3, 6)))
 
 
 class Scene(NamedTuple):
@@ -103,9 +101,9 @@ def _distances(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
 
 @by_batch(size=_size)
 def _points(scene: Scene, x: PerLink) -> tuple[Float[Array, "p *#lanes"], ...]:
-    """Components of the points on both shapes, and of the normals."""
+    """Distances, and components of the points on both shapes and of the normals."""
     bodies, _ = _placed(scene, x)
-    return _all_pairs(scene.shapes, bodies, lambda pair: (*pair.first, *pair.second, *pair.normal))
+    return _all_pairs(scene.shapes, bodies, lambda pair: (pair.distance, *pair.first, *pair.second, *pair.normal))
 
 
 class _Wrenches(NamedTuple):
@@ -145,6 +143,13 @@ def _(primals, tangents):
     if moved is not None and not is_zero(moved):
         change += _twist_at(jnp.stack(found.point), scene.chain.base_pose, moved)[:, None] * moves[n:]
     return found.distance, jnp.sum(jnp.stack(found.wrenches) * change, axis=0)
+
+
+@_points.defjvp
+def _(primals, tangents):
+    _, change = sparse_jvp(_distances, primals, tangents)
+    found = _points(*primals)
+    return found, (change, *map(jnp.zeros_like, found[1:]))
 
 
 def _twist_at(point: Float[Array, "3"], pose: Float[Array, "4 4"], change: Float[Array, "4 4"]) -> Float[Array, "6"]:

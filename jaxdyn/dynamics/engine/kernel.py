@@ -47,6 +47,7 @@ from jaxtyping import Array
 
 from ..._jax_compat import (
     Primitive,
+    custom_vmap,
     dce_jaxpr,
     eval_jaxpr,
     instantiate_zeros,
@@ -166,6 +167,30 @@ def computed_once(carry: tuple[Array, ...], q: Array, results: Any) -> Any:
     # once, and removes carries that nobody reads. Results change only if q contains NaN, which XLA cannot exclude.
     (first, *others), structure = jax.tree.flatten(results)
     return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(carry), first), *others])
+
+
+@jax.custom_jvp
+def settled(*values: Array) -> tuple[Array, ...]:
+    """The values, which XLA computes before anything that depends on them, and only once."""
+    # XLA merges an operation into each of its users, where it may round differently. Decisions, such as which end of a
+    # segment is higher, could then differ between the components of one vector. Conditionals are not merged.
+    return _in_conditional(*values)
+
+
+settled.defjvp(lambda primals, tangents: (settled(*primals), tuple(tangents)))
+
+
+@custom_vmap
+def _in_conditional(*values: Array) -> tuple[Array, ...]:
+    first = values[0].reshape(-1)[0]
+    keep = lambda x: x if x.dtype == bool else jnp.where(x == x, x, 0)
+    return jax.lax.cond(first == first, lambda *x: x, lambda *x: tuple(map(keep, x)), *values)
+
+
+@_in_conditional.def_vmap
+def _(axis_size: int, in_batched: list[bool], *values: Array) -> Any:
+    """`vmap` would replace a conditional by a selection."""
+    return _in_conditional(*values), tuple(in_batched)
 
 
 def blank_results(entries: Sequence[int], like: Sequence[Any]) -> tuple[Array, ...]:
