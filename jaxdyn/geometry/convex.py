@@ -28,6 +28,7 @@ from .shapes import Kind
 T = TypeVar("T")
 LIMIT, LIMIT_AGAIN = 64, 24  # iterations from the first direction, and from each of the others
 MARGIN = 1e-3  # of the extent of D
+STALLED = 2  # iterations without progress; a single one happens if the closest point is at the end of an edge
 # depth, as a share of the extent of D, up to which the first local maximum is the largest for cores without small faces
 SHALLOW = 0.05
 
@@ -49,7 +50,7 @@ class _Search(NamedTuple):
     n: Vec  # the best direction so far
     gap: Component  # gap(n)
     start: Component  # gap(n) when p was last moved
-    stalled: Bool[Array, "*lanes"]
+    stalled: Component  # number of iterations since |v| or p last changed
     done: Bool[Array, "*lanes"]
     left: Component  # iterations
 
@@ -62,10 +63,10 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
     # relative to the centre of A, for accuracy far from the origin
     origin, centre = a.centre, sub(b.centre, a.centre)
     a, b = a._replace(centre=scale(0, a.centre)), b._replace(centre=centre)
-    n, extent = _best(kinds, a, b, _candidates(kinds, a, b))
+    n, w, extent = _best(kinds, a, b, _candidates(kinds, a, b))
     margin, shallow = MARGIN * extent, 0 if "hull" in kinds else SHALLOW * extent
-    noise = 16 * jnp.finfo(extent.dtype).eps * (extent + _norm(centre))
     rounding = 16 * jnp.finfo(extent.dtype).eps
+    noise = rounding * (extent + _norm(centre))
     curved = not {"cylinder", "ellipsoid"}.isdisjoint(kinds)
     tolerance = max(1e-10, rounding) if curved else rounding
 
@@ -78,7 +79,7 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         g, x, y = gap(kinds, a, b, n)
         error = tolerance * (extent + length)
         lower = g - dot(n, s.p)
-        found = (length - lower <= error) | s.stalled
+        found = (length - lower <= error) | (s.stalled >= STALLED)
         gained = 2 * (lower - margin) > length - margin
         apart = (s.p[0] == 0) & (s.p[1] == 0) & (s.p[2] == 0)
         better = (g > s.gap) & ~s.done
@@ -88,7 +89,7 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         n, w, g = _where(better, _vector(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
         p = _vector(settled(*_where(move, moved(n, g), s.p)))
         squared, v, points = _closest(p, w, s.points, noise)
-        stalled = ~move & (squared >= s.squared)
+        stalled = jnp.where(move | (squared < s.squared), 0, s.stalled + 1)
         return _Search(points, p, v, squared, n, g, jnp.where(move, g, s.start), stalled, done, s.left - 1)
 
     def from_start(
@@ -97,14 +98,10 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         old, old_gap, _ = best
         u, v = _tangents(old)
         n = add(old, scale(start[0], u), scale(start[1], v))
-        n = _vector(settled(*scale(1 / _norm(n), n)))
-        g, x, y = gap(kinds, a, b, n)
-        g, *point = settled(g, *sub(y, x), *x)
-        w = _point(point)
-        p = _vector(settled(*moved(n, g)))
-        v = _vector(settled(*sub(w.d, p)))
-        never = g != g
-        s = _Search((w, w, w), p, v, dot(v, v), n, g, g - 1, never, old_gap >= -shallow, start[2])
+        # the first iteration evaluates gap(n) and moves p, as if the search from another p had ended with this direction
+        low, far = -1e6 * extent, (extent,) * 3
+        stalled, done = jnp.full_like(extent, STALLED), old_gap >= -shallow
+        s = _Search((w, w, w), far, n, dot(n, n), n, low, low, stalled, done, start[2])
         s = jax.lax.while_loop(lambda s: (s.left > 0) & ~jnp.all(s.done), improve, s)
         found = s.n, s.gap, _combined(add(s.p, s.v), s.points)
         return _where(s.gap > old_gap, found, best), None
@@ -164,9 +161,9 @@ def _candidates(kinds: tuple[Kind, Kind], a: Core, b: Core) -> list[Vec]:
     centre = sub(b.centre, a.centre)
     axes = tuple(_axes(kind, core) for kind, core in zip(kinds, (a, b), strict=True))
     found = [centre, *axes[0], *axes[1]]
-    for kind, own in zip(kinds, axes, strict=True):
-        if kind in ("capsule", "cylinder"):
-            found.append(sub(centre, scale(dot(own[0], centre), own[0])))
+    for kind, core, own in zip(kinds, (a, b), axes, strict=True):
+        if kind in ("capsule", "cylinder"):  # the second one is for centres on the axis
+            found += [sub(centre, scale(dot(own[0], centre), own[0])), core.rotation[0::3]]
     if {"ellipsoid", "hull"}.isdisjoint(kinds):
         found += [cross(u, v) for u in axes[0] for v in axes[1]]
     ahead = [_where(dot(n, centre) < 0, scale(-1, n), n) for n in found]
@@ -180,30 +177,33 @@ def _axes(kind: Kind, core: Core) -> list[Vec]:
     return [core.rotation[k::3] for k in ((2,) if kind in ("capsule", "cylinder") else (0, 1, 2))]
 
 
-def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> tuple[Vec, Component]:
-    """The candidate with the largest gap, made a unit vector, and the extent of D: its largest distance from its centre."""
+def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> tuple[Vec, Point, Component]:
+    """The candidate with the largest gap, made a unit vector; a point of D; and the extent of D, from its centre."""
     centre = sub(b.centre, a.centre)
     components = [x for core in (a, b) for x in (*core.rotation, *core.centre, *core.size)]
     shape = functools.reduce(jnp.broadcast_shapes, (jnp.shape(x) for x in components))
     dtype = jnp.result_type(*components, *(core.vertices for core in (a, b) if core.vertices is not None))
     stacked = [jnp.stack([jnp.broadcast_to(n[k], shape) for n in candidates]).astype(dtype) for k in range(3)]
 
-    def body(state: tuple[Vec, Component, Component], candidate: tuple[Array, ...]):
-        best_n, best, extent = state
+    def body(state: tuple[Vec, Component, Component, Point], candidate: tuple[Array, ...]):
+        best_n, best, extent, _ = state
         squared = dot(candidate, candidate)
         usable = squared > jnp.finfo(dtype).tiny
         i, j, k = scale(jnp.where(usable, 1 / jnp.sqrt(jnp.where(usable, squared, 1)), 0), candidate)
         n = jnp.where(usable, i, 1), j, k
         g, x, y = gap(kinds, a, b, n)
-        g, *unit = settled(g, *n)
+        g, *point = settled(g, *n, *sub(y, x), *x)
+        n, w = _vector(point[:3]), _point(point[3:])
         better = g > best
-        extent = jnp.maximum(extent, _norm(sub(sub(y, x), centre)))
-        return (_where(better, _vector(unit), best_n), jnp.where(better, g, best), extent), None
+        extent = jnp.maximum(extent, _norm(sub(w.d, centre)))
+        return (_where(better, n, best_n), jnp.where(better, g, best), extent, w), None
 
     zero = jnp.zeros(shape, dtype)
+    zeros = zero, zero, zero
     # the smallest extent is for points that coincide
-    n, _, extent = jax.lax.scan(body, ((zero, zero, zero), zero - jnp.inf, zero + 1e-9), tuple(stacked))[0]
-    return n, extent
+    start = zeros, zero - jnp.inf, zero + 1e-9, Point(zeros, zeros)
+    n, _, extent, w = jax.lax.scan(body, start, tuple(stacked))[0]
+    return n, w, extent
 
 
 def _closest(
