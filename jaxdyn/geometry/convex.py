@@ -14,7 +14,7 @@ same way, so that |v| never falls below it, which would make v / |v| inaccurate.
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,9 @@ from jaxtyping import Array, Bool
 
 from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Vec, add, cross, dot, scale, sub
-from .cores import Closest, Core, gap, perpendicular
+from .cores import Closest, Core, gap, perpendicular, select
 from .shapes import Kind
 
-T = TypeVar("T")
 LIMIT, LIMIT_AGAIN = 64, 24  # iterations from the first direction, and from each of the others
 MARGIN = 1e-3  # of the extent of D
 STALLED = 2  # iterations without progress; a single one happens if the closest point is at the end of an edge
@@ -86,8 +85,8 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         done = s.done | (found & (apart | (jnp.maximum(g, s.gap) - s.start <= error)))
         move = found | (~apart & (gained | (g > margin)))
         g, *point, better, done, move = settled(g, *n, *sub(y, x), *x, better, done, move)
-        n, w, g = _where(better, _vector(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
-        p = _vector(settled(*_where(move, moved(n, g), s.p)))
+        n, w, g = select(better, _vector(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
+        p = _vector(settled(*select(move, moved(n, g), s.p)))
         squared, v, points = _closest(p, w, s.points, noise)
         stalled = jnp.where(move | (squared < s.squared), 0, s.stalled + 1)
         return _Search(points, p, v, squared, n, g, jnp.where(move, g, s.start), stalled, done, s.left - 1)
@@ -104,7 +103,7 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         s = _Search((w, w, w), far, n, dot(n, n), n, low, low, stalled, done, start[2])
         s = jax.lax.while_loop(lambda s: (s.left > 0) & ~jnp.all(s.done), improve, s)
         found = s.n, s.gap, _combined(add(s.p, s.v), s.points)
-        return _where(s.gap > old_gap, found, best), None
+        return select(s.gap > old_gap, found, best), None
 
     starts = tuple(jnp.asarray(x, extent.dtype) for x in zip(*_starts(kinds), strict=True))
     nothing = scale(0, n)
@@ -129,7 +128,7 @@ def _combined(d: Vec, points: tuple[Point, Point, Point]) -> Vec:
         share = jnp.clip(dot(sub(d, start), edge) / jnp.maximum(dot(edge, edge), info.tiny), 0, 1)
         miss = sub(add(start, scale(share, edge)), d)
         square, *at = settled(dot(miss, miss), *add(here, scale(share, sub(there, here))))
-        best, least = _where(square < least, _vector(at), best), jnp.minimum(least, square)
+        best, least = select(square < least, _vector(at), best), jnp.minimum(least, square)
     return best
 
 
@@ -166,7 +165,7 @@ def _candidates(kinds: tuple[Kind, Kind], a: Core, b: Core) -> list[Vec]:
             found += [sub(centre, scale(dot(own[0], centre), own[0])), core.rotation[0::3]]
     if {"ellipsoid", "hull"}.isdisjoint(kinds):
         found += [cross(u, v) for u in axes[0] for v in axes[1]]
-    ahead = [_where(dot(n, centre) < 0, scale(-1, n), n) for n in found]
+    ahead = [select(dot(n, centre) < 0, scale(-1, n), n) for n in found]
     return ahead + [scale(-1, n) for n in ahead] if "hull" in kinds else ahead
 
 
@@ -196,7 +195,7 @@ def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> 
         n, w = _vector(point[:3]), _point(point[3:])
         better = g > best
         extent = jnp.maximum(extent, _norm(sub(w.d, centre)))
-        return (_where(better, n, best_n), jnp.where(better, g, best), extent, w), None
+        return (select(better, n, best_n), jnp.where(better, g, best), extent, w), None
 
     zero = jnp.zeros(shape, dtype)
     zeros = zero, zero, zero
@@ -222,9 +221,9 @@ def _closest(
     best, v, unused = squares[0], feet[0][1], 2
     for square, (_, other), vertex in zip(squares[1:], feet[1:], (0, 1, 2, 0, 1), strict=True):
         nearer = square < best
-        best, v = jnp.where(nearer, square, best), _where(nearer, other, v)
+        best, v = jnp.where(nearer, square, best), select(nearer, other, v)
         unused = jnp.where(nearer, vertex, unused)
-    return best, v, (w, _where(unused == 0, points[1], points[0]), _where(unused == 2, points[1], points[2]))
+    return best, v, (w, select(unused == 0, points[1], points[0]), select(unused == 2, points[1], points[2]))
 
 
 def _on_edge(d: Vec, e: Vec) -> tuple[Component, Vec]:
@@ -248,8 +247,3 @@ def _on_face(d: Vec, e: Vec, f: Vec, noise: Component) -> tuple[Component, Vec]:
 def _norm(v: Vec) -> Component:
     """Euclidean length, bounded away from zero."""
     return jnp.sqrt(jnp.maximum(dot(v, v), jnp.finfo(v[0].dtype).tiny))
-
-
-def _where(condition: Component, x: T, y: T) -> T:
-    """`jnp.where` of each component."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)

@@ -50,7 +50,7 @@ def distances(chain: Chain, shapes: Shapes, q: Position) -> Float[Array, " p"]:
     """Signed distance of every pair in `shapes.pairs` [m].
 
     It is the length of the shortest segment between the shapes, or the negative of the shortest translation that separates
-    them. It is exact for spheres, capsules, boxes and planes. If a cylinder, an ellipsoid or a hull is involved, it is exact
+    them. It is exact for spheres and capsules with each other, boxes or cylinders, and for planes. For other pairs, it is exact
     apart and in shallow contact, and in deep overlap a lower bound (see docs/shapes.md).
 
     Derivatives with respect to q and all leaves of the robot and the shapes are exact, for q
