@@ -10,10 +10,16 @@ import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
+from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Vec, add, cross, dot, rotate, scale, sub, unrotate
 from .convex import search
 from .cores import Closest, Core, perpendicular, select, signed, support
 from .shapes import Kind
+
+
+def needs_search(kinds: tuple[Kind, Kind]) -> bool:
+    """False if `closest` is in closed form."""
+    return kinds[1] != "plane" and (kinds[0] != "capsule" or kinds[1] not in ("capsule", "box", "cylinder"))
 
 
 def closest(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
@@ -154,22 +160,21 @@ def _least_overlap_of_cylinder(
 
     def narrower(_, bounds):
         low, high = bounds
-        n = _unit(low[0] + high[0], low[1] + high[1])
-        rises = y * n[0] - x * n[1] + flat * n[0] * n[1] / jnp.sqrt(n[0] * n[0] + (d[2] * n[1]) ** 2) > 0
-        return select(rises, n, low), select(rises, high, n)
+        n = cosine, sine = _unit(low[0] + high[0], low[1] + high[1])
+        width = jnp.sqrt(cosine * cosine + (d[2] * sine) ** 2)
+        before = (y * cosine - x * sine) * width + flat * cosine * sine > 0  # the slope is positive, or it still rises
+        before |= flat * cosine**3 > x * width**3
+        return select(before, n, low), select(before, high, n)
 
-    concave = x < flat  # otherwise, the slope falls from the start
-    steepest = jnp.where(concave, jnp.cbrt(flat) ** 2 - jnp.cbrt(x) ** 2, 1)
-    low = select(concave, _unit(jnp.abs(d[2]) * jnp.cbrt(x), jnp.sqrt(steepest)), (zero + 1, zero))
     turns = jnp.where(jnp.any(best.gap < 0), BISECTIONS, 0)
-    low, high = jax.lax.fori_loop(0, turns, narrower, (low, (zero, zero + 1)))
+    low, high = jax.lax.fori_loop(0, turns, narrower, ((zero + 1, zero), (zero, zero + 1)))
     cosine, sine = _unit(low[0] + high[0], low[1] + high[1])
     n = add(scale(jnp.where(p < 0, cosine, -cosine), u), scale(jnp.where(q < 0, sine, -sine), v))
     level = jnp.sqrt(n[0] * n[0] + n[1] * n[1])
     reach = radius / jnp.where(level > 0, level, 1)
     rim = -reach * n[0], -reach * n[1], -signed(half, n[2])
     to_rim = sub(rim, c)
-    gap = jnp.where(concave | (y > 0), dot(n, to_rim), -jnp.inf)  # without a maximum, n is that of the side
+    gap = jnp.where((x < flat) | (y > 0), dot(n, to_rim), -jnp.inf)  # otherwise, n is that of the side
     return _better(best, Overlap(gap, n, _clip(dot(d, to_rim), end)))
 
 
@@ -185,14 +190,14 @@ def _nearest_on_segment(
     """The t of the point of the segment that is closest to a core; the middle if the distance is constant in between.
 
     `excess` leads from the closest point of the core to a point. Half the squared distance is convex in t, and its slope
-    increases. It is linear between the breaks, or else its root is found by `steps` of the method of false position (Dowell &
-    Jarratt 1971, the Illinois algorithm).
+    increases. It is linear between the breaks, or else its root is found by at most `steps` of the method of false position
+    (Dowell & Jarratt 1971, the Illinois algorithm).
     """
     slope_at = lambda t: dot(d, excess(add(c, scale(t, d))))
     low, high = -end, end
     low_slope = high_slope = jnp.zeros_like(end + c[0])
-    for t in (-end, end, *(_clip(t, end) for t in breaks)):
-        slope = slope_at(t)
+    ts = settled(-end + low_slope, end + low_slope, *(_clip(t, end) for t in breaks))
+    for t, slope in zip(ts, settled(*map(slope_at, ts)), strict=True):
         rises, falls = (slope >= 0) & (t <= high), (slope <= 0) & (t >= low)
         high, high_slope = jnp.where(rises, t, high), jnp.where(rises, slope, high_slope)
         low, low_slope = jnp.where(falls, t, low), jnp.where(falls, slope, low_slope)
@@ -205,13 +210,14 @@ def _nearest_on_segment(
     if not steps:
         return root(low, high, low_slope, high_slope)
 
-    def narrower(_, state):
-        low, high, low_slope, high_slope, before = state
+    def narrower(state):
+        left, low, high, low_slope, high_slope, before = state
         t = root(low, high, low_slope, high_slope)
         slope = slope_at(t)
         is_low = slope < 0
         halved = jnp.where(is_low == (before < 0), 0.5, 1.0)  # of the side that has stayed
         return (
+            left - 1,
             jnp.where(is_low, t, low),
             jnp.where(is_low, high, t),
             jnp.where(is_low, slope, halved * low_slope),
@@ -220,8 +226,10 @@ def _nearest_on_segment(
         )
 
     zero = jnp.zeros_like(low_slope)
-    state = jax.lax.fori_loop(0, steps, narrower, (low + zero, high + zero, low_slope, high_slope, zero))
-    return root(*state[:4])
+    least = 8 * jnp.finfo(zero.dtype).eps * (end + sum(map(jnp.abs, c)))
+    start = steps, low + zero, high + zero, low_slope, high_slope, jnp.where(low < high, jnp.inf, zero)
+    state = jax.lax.while_loop(lambda s: (s[0] > 0) & jnp.any(jnp.abs(s[-1]) > least), narrower, start)
+    return root(*state[1:5])
 
 
 def _apart_or_overlapping(
