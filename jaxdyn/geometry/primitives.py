@@ -98,7 +98,7 @@ def _segment_and_box(a: Core, b: Core) -> Closest:
 
 
 ROOT_STEPS = 16  # of the method of false position
-BISECTIONS = 27  # of a right angle, to 1e-8; the error of a gap is of second order
+BISECTIONS = 36  # of a right angle, to 2e-11
 
 
 class Overlap(NamedTuple):
