@@ -1,0 +1,88 @@
+"""Two arms side by side pass each other on a table, at least 3 cm apart from each other and from the table.
+
+Each arm moves its hand to where the other's began. On the straight motion between the postures, the arms collide. The cheapest
+motion that keeps the distances of all shapes is a B-spline, whose torques follow from inverse dynamics. Between the knots, the
+distances are checked by bounds on the motion of the shapes. Writes arms_side_by_side.png and arms_side_by_side.gif.
+"""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+
+import jaxdyn
+from jaxdyn import geometry, trajectory
+
+jax.config.update("jax_enable_x64", True)
+FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
+steps, duration, least = 20 if FAST else 30, 1.5, 0.03
+
+# joint, axis, position of the joint on the link before it [m], mass of the link [kg], centres of its capsule's caps, radius [m]
+LINKS = (
+    ("waist", "0 0 1", "0 0 0.12", 4.0, (0, 0, 0.0), (0, 0, 0.10), 0.07),
+    ("shoulder", "0 1 0", "0 0 0.15", 3.0, (0, 0, 0.0), (0, 0, 0.35), 0.055),
+    ("elbow", "0 1 0", "0 0 0.35", 2.0, (0, 0, 0.0), (0, 0, 0.14), 0.05),
+    ("roll", "0 0 1", "0 0 0.18", 1.0, (0, 0, 0.0), (0, 0, 0.12), 0.045),
+    ("bend", "0 1 0", "0 0 0.14", 0.8, (0, 0, 0.0), (0, 0, 0.08), 0.04),
+    ("hand", "0 0 1", "0 0 0.10", 0.5, (0, 0, 0.02), (0, 0, 0.10), 0.04),
+)
+
+
+def arm(side: str, y: float) -> str:
+    """Links and joints of an arm whose base is at a y on the table, as URDF."""
+    text, parent, place = "", "table", f"0 {y} "
+    for joint, axis, origin, mass, start, end, _ in LINKS:
+        middle, inertia = (start[2] + end[2]) / 2, 0.01 * mass
+        about = " ".join(f'{i}="{inertia if i[1] == i[2] else 0}"' for i in ("ixx", "iyy", "izz", "ixy", "ixz", "iyz"))
+        name, xyz = f"{side}_{joint}", place + origin.split()[2] if parent == "table" else origin
+        text += f"""
+          <link name="{name}_link"><inertial><origin xyz="0 0 {middle}"/><mass value="{mass}"/><inertia {about}/></inertial></link>
+          <joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{name}_link"/><origin xyz="{xyz}"/>
+            <axis xyz="{axis}"/><limit lower="-2.9" upper="2.9" velocity="4" effort="80"/></joint>"""
+        parent = f"{name}_link"
+    return text
+
+
+sides = {"left": 0.4, "right": -0.4}
+robot = jaxdyn.io.loads(f'<robot name="arms"><link name="table"/>{"".join(arm(*side) for side in sides.items())}</robot>')
+bodies = [
+    geometry.capsule(f"{side}_{joint}_link", start, end, radius) for side in sides for joint, *_, start, end, radius in LINKS
+]
+shapes = geometry.with_environment(robot, geometry.make_shapes(robot, bodies), [geometry.floor()])
+print(shapes)
+
+# the arms face each other, and their hands sweep through the space between them in opposite directions
+left, right = np.array([0.0, 0.3, 1.5, 0.0, 1.2, 0.0]), np.array([0.0, 0.4, 1.5, 0.0, 1.1, 0.0])
+turned = lambda waist, posture: np.array([waist, *posture[1:]])
+start = jnp.asarray([*turned(-np.pi / 2 - 0.6, left), *turned(np.pi / 2 - 0.6, right)])
+goal = jnp.asarray([*turned(-np.pi / 2 + 0.6, left), *turned(np.pi / 2 + 0.6, right)])
+still = jnp.zeros(robot.nv)
+between = 0.005  # additional distance at the knots [m], because the motion is not constrained between them
+torques = trajectory.torque_limits(robot)
+problem = trajectory.OptimalControlProblem(
+    robot,
+    start,
+    still,
+    steps,
+    duration / steps,
+    running=(
+        trajectory.TorqueCost(0.3 / torques[:, 1]),
+        trajectory.StateCost(goal, still, 0.0, 0.3 / robot.limits.velocity),
+    ),
+    constraints=(
+        trajectory.position_limits(robot),
+        trajectory.velocity_limits(robot),
+        trajectory.Clearance(shapes, least + between),
+    ),
+    terminal_constraints=(trajectory.StateConstraint(goal, still),),
+    torque_limits=torques,
+)
+solution = jax.jit(lambda problem: trajectory.solve_by_inverse_dynamics(problem, intervals=6, tolerance=1e-6))(problem)
+print(f"{solution.message} after {solution.iterations} iterations")
+t = solution.trajectory.t
+straight = trajectory.joint_motion(robot, start, goal, duration, t).q
+for name, q in (("straight", straight), ("optimised", solution.trajectory.q)):
+    nearest = geometry.closest_approaches(robot, shapes, t, q)[0]
+    print(f"{name}: {1000 * nearest.distance:.1f} mm between {nearest.first} and {nearest.second} at {nearest.time:.2f} s")
