@@ -1,8 +1,9 @@
-"""Two arms side by side pass each other on a table, at least 3 cm apart from each other and from the table.
+"""Two arms on a table, which sweep through the space between them in opposite directions without touching.
 
-Each arm moves its hand to where the other's began. On the straight motion between the postures, the arms collide. The cheapest
-motion that keeps the distances of all shapes is a B-spline, whose torques follow from inverse dynamics. Between the knots, the
-distances are checked by bounds on the motion of the shapes. Writes arms_side_by_side.png and arms_side_by_side.gif.
+On the straight motion between the postures, the arms collide. The cheapest motion that keeps all shapes at least 3 cm apart,
+also from the table, is a B-spline, whose torques follow from inverse dynamics. Between the knots, distances are checked with
+bounds on the motion of the shapes. Writes arms_side_by_side.png, and a film of each motion, arms_straight.gif and
+arms_optimised.gif.
 """
 
 import os
@@ -53,7 +54,7 @@ bodies = [
 shapes = geometry.with_environment(robot, geometry.make_shapes(robot, bodies), [geometry.floor()])
 print(shapes)
 
-# the arms face each other, and their hands sweep through the space between them in opposite directions
+# the arms face each other
 left, right = np.array([0.0, 0.3, 1.5, 0.0, 1.2, 0.0]), np.array([0.0, 0.4, 1.5, 0.0, 1.1, 0.0])
 turned = lambda waist, posture: np.array([waist, *posture[1:]])
 start = jnp.asarray([*turned(-np.pi / 2 - 0.6, left), *turned(np.pi / 2 - 0.6, right)])
@@ -83,6 +84,47 @@ solution = jax.jit(lambda problem: trajectory.solve_by_inverse_dynamics(problem,
 print(f"{solution.message} after {solution.iterations} iterations")
 t = solution.trajectory.t
 straight = trajectory.joint_motion(robot, start, goal, duration, t).q
-for name, q in (("straight", straight), ("optimised", solution.trajectory.q)):
-    nearest = geometry.closest_approaches(robot, shapes, t, q)[0]
-    print(f"{name}: {1000 * nearest.distance:.1f} mm between {nearest.first} and {nearest.second} at {nearest.time:.2f} s")
+motions = {"straight": trajectory.joint_motion(robot, start, goal, duration, t).q, "optimised": solution.trajectory.q}
+found = {}
+for name, q in motions.items():
+    found[name] = geometry.closest_approaches(robot, shapes, t, q)[0]
+    print(f"{name}: {1000 * found[name].distance:.1f} mm between {found[name].first} and {found[name].second}")
+assert int(solution.status) == trajectory.Status.CONVERGED
+assert found["straight"].distance < 0 and (FAST or found["optimised"].distance > least)
+
+both = geometry.with_pairs(shapes, [pair for pair in shapes.pair_names if {name.split("_")[0] for name in pair} == {*sides}])
+scene = jaxdyn.view.build_scene(robot, shapes=both)
+for name, q in motions.items():
+    jaxdyn.view.animate(scene, t, q, f"arms_{name}.gif", fps=2 if FAST else 12, speed=0.5, direction=(35.0, -50.0))
+
+
+def outline(ends, radius):
+    """The outline of a capsule in a projection."""
+    (x, y), turn = ends[1] - ends[0], np.linspace(-np.pi / 2, np.pi / 2, 20)
+    angle = np.arctan2(y, x) + np.stack([turn + np.pi, turn])
+    return np.concatenate(ends[:, None] + radius * np.stack([np.cos(angle), np.sin(angle)], axis=-1))
+
+
+figure = Figure(figsize=(11, 3.6), layout="constrained")
+*views, right = figure.subplots(1, 3)
+apart = jax.jit(jax.vmap(lambda q: geometry.distances(robot, both, q).min()))
+for axes, (name, q) in zip(views, motions.items(), strict=True):
+    posture = jnp.stack([jnp.interp(found["straight"].time, t, x) for x in q.T])
+    poses = jaxdyn.forward_kinematics(robot, posture)
+    drawn = []
+    for k in range(robot.n):
+        pose, half = poses[shapes.links[k]] @ shapes.pose[k], float(shapes.size[k, 2])
+        ends = np.stack([pose[:3, 3] - half * pose[:3, 2], pose[:3, 3] + half * pose[:3, 2]])
+        colour = "C0" if shapes.names[k].startswith("left") else "C1"
+        drawn.append((ends[:, 0].mean(), outline(ends[:, 1:], float(shapes.radius[k])), colour))
+    for _, points, colour in sorted(drawn, key=lambda item: item[0]):  # from the back to the front
+        axes.fill(*points.T, facecolor=colour, edgecolor="white", linewidth=0.8)
+    axes.axhline(0, color="0.5")
+    axes.set(aspect="equal", xlabel="y [m]", ylabel="z [m]", title=f"{name}, {found['straight'].time:.2f} s")
+    fine = jnp.linspace(0, duration, 301)
+    rows = jnp.stack([jnp.interp(fine, t, x) for x in q.T], axis=1)
+    right.plot(fine, 1000 * apart(rows), color="0.6" if name == "straight" else "C2", label=name)
+right.axhline(1000 * least, color="k", ls=":", lw=1)
+right.set(xlabel="time [s]", ylabel="distance between the arms [mm]")
+right.legend()
+figure.savefig("arms_side_by_side.png", dpi=120)
