@@ -1,10 +1,10 @@
 """Inverse kinematics: projected Levenberg-Marquardt steps on SE(3) within joint limits, from many starts in parallel.
 
 The error is the frame's pose relative to the target, in the target's axes: e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad,
-m]. A component with weight zero is free. With a clearance, the norm of all violations max(0, d_min - d) of least distances is
-a seventh component of e. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v) with the frame's angular
+m]. A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v) with the frame's angular
 and linear Jacobians in the world, which is exact where log(R_d^T R) = 0. The gradient of |e|^2 / 2 is exact everywhere if the
-angular weights are equal, because a rotation leaves its own axis unchanged.
+angular weights are equal, because a rotation leaves its own axis unchanged. With a clearance, e has a seventh component, the
+norm of max(0, d_min - d) over all pairs of shapes, with its exact gradient.
 """
 
 import functools
@@ -25,7 +25,6 @@ from ..dynamics.coordinates import joints_of
 from ..dynamics.engine.lanes import by_batch, lane_shape, sparse_jvp, spread_over_lanes
 from ..dynamics.engine.sweep import Link, next_pose, outward, start_pose
 from ..errors import TrajectoryError
-from ..geometry import distances
 from ..model.chain import Chain, ancestor_mask, frame_index, is_ordinary, layout
 from ..model.compiled import checked, compiled
 from ..model.configuration import difference, integrate, neutral_configuration, place
@@ -213,10 +212,11 @@ class InverseKinematics(eqx.Module, Summary):
     def __repr__(self) -> str:
         if isinstance(self.q, Tracer):
             return "InverseKinematics: traced"
+        clearance = f", clearance {number(self.clearance, 'm')}" if jnp.isfinite(self.clearance).all() else ""
         angle, distance = (jnp.linalg.norm(self.error[..., part], axis=-1) for part in (slice(0, 3), slice(3, 6)))
         return lines(
             f"InverseKinematics: {self.message}",
-            f"off by {number(angle, 'rad')} and {number(distance, 'm')}" if self.error.ndim == 1 else "",
+            f"off by {number(angle, 'rad')} and {number(distance, 'm')}{clearance}" if self.error.ndim == 1 else "",
             f"q = {np.array2string(np.asarray(self.q), precision=4)}"
             if self.q.ndim == 1
             else f"q of shape {self.q.shape}",
@@ -253,12 +253,13 @@ def inverse_kinematics(
     starts. The search ends when a start has converged; of several, the solution nearest to the guess is returned. A batch of
     targets runs until its slowest target has finished: split large ones with `jax.lax.map(f, targets, batch_size=64)`.
 
-    With a `clearance`, the violation of the least distances, |max(0, d_min - d)| over all pairs, is a seventh component of e
-    with weight 1/m: in a solution, it is zero like the others. A redundant arm evades obstacles along the search; other arms
-    take another of their postures. The motion from `guess` to q may touch obstacles.
+    With a `clearance`, e has a seventh component, the norm of max(0, d_min - d) over all pairs of shapes, with weight 1/m. A
+    redundant arm moves away from obstacles during the search; other arms need a start whose solution is clear of them. The
+    motion from `guess` to q may touch obstacles.
 
     The positions have first derivatives by the target and the chain (implicit function theorem): joints that are not at a limit
-    move by dq = -J^+ de, the smallest motion that follows the target, without regard to distances. They are meaningless unless the status is CONVERGED.
+    move by dq = -J^+ de, the smallest motion that follows the target; distances do not restrict it. They are meaningless unless
+    the status is CONVERGED.
 
     Args:
         target: T_d in the world [m].
@@ -269,7 +270,7 @@ def inverse_kinematics(
             about the target's z axis free.
         position_limits: (lower, upper) of each coordinate [rad or m], infinite where there is none; None: `coordinate_limits`.
             Quaternion joints have no limits.
-        clearance: shapes and their least distances, such as `Clearance(shapes, 0.02)`.
+        clearance: the distances that shapes keep, for example `Clearance(shapes, 0.02)`; None: any.
         seed: random seed of the starts. Joints without limits start within half a revolution, or one metre, of zero.
 
     Returns:
@@ -279,12 +280,13 @@ def inverse_kinematics(
             reach T_d) or NOT_FINITE; the property `message` is this status in words.
         - iterations: number of iterations; all starts iterate simultaneously.
         - reached: number of starts that had converged when the search ended.
-        - clearance: smallest distance of a pair of shapes less its least distance; infinite without a `clearance` [m].
+        - clearance: smallest d - d_min of all pairs of shapes [m], in a solution at least -tolerance; infinite without shapes.
 
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is
-            negative or none is positive, or `starts` or `max_iterations` is less than 1.
-        ModelError: the frame is unknown, or `frame` is None for a tree with several tips.
+            negative or none is positive, `starts` or `max_iterations` is less than 1, or the number of least distances is not
+            that of the pairs.
+        ModelError: the frame is unknown, `frame` is None for a tree with several tips, or a shape is on none of the links.
     """
     target = jnp.asarray(target)
     dtype = jnp.result_type(chain.dtype, target)
@@ -305,21 +307,18 @@ def _solved(chain, task, frame, guess, starts, seed, bound, max_iterations) -> I
     first = _starts(fixed, *still[:3], frame, guess, starts, seed)
     near = _middle(fixed, still.limits, still.target.dtype) if guess is None else first[0]
     q, error, end = _search(fixed, still, frame, first, near, bound, max_iterations)
-    apart = jnp.min(-_violations(fixed, still.clearance, q), initial=jnp.inf)
     followed = _following(frame, chain, task.target, still.weights, still.limits, q)
-    return InverseKinematics(followed, error[:6], *end, apart)
+    lack = jnp.zeros(0, q.dtype) if still.clearance is None else still.clearance.lack(fixed, q)
+    return InverseKinematics(followed, error[:6], *end, -jnp.max(lack, initial=-jnp.inf))
 
 
-def _violations(chain: Chain, clearance: Clearance | None, q: Float[Array, " nq"]) -> Float[Array, " p"]:
-    """d_min - d of all pairs."""
-    return jnp.zeros(0, q.dtype) if clearance is None else clearance.least - distances(chain, clearance.shapes, q)
-
-
-def _violation(chain: Chain, clearance: Clearance, q: Float[Array, " nq"]) -> tuple[Float[Array, ""], Float[Array, " nv"]]:
-    """The norm of the violations max(0, d_min - d) of all pairs, and its derivative by a displacement of q."""
+def _too_near(
+    chain: Chain, clearance: Clearance, q: Float[Array, " nq"]
+) -> tuple[Float[Array, ""], Float[Array, " nv"]]:
+    """The norm of max(0, d_min - d) over all pairs, and its gradient with respect to a displacement of q."""
 
     def norm(step):
-        square = jnp.sum(jnp.maximum(_violations(chain, clearance, integrate(chain, q, step)), 0) ** 2)
+        square = jnp.sum(jnp.maximum(clearance.lack(chain, integrate(chain, q, step)), 0) ** 2)
         return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
     return jax.value_and_grad(norm)(jnp.zeros(chain.nv, q.dtype))
@@ -389,8 +388,8 @@ def _block(chain: Chain, at: Iterate, task: Task, frame: str | None) -> Iterate:
         rows = tuple(joints_of(chain, row[None])[0] for row in rows)
         if clearance is None:
             return error, rows
-        near, slope = _violation(chain, clearance, q)
-        return jnp.append(error, near), (*rows, slope)
+        lack, gradient = _too_near(chain, clearance, q)
+        return jnp.append(error, lack), (*rows, gradient)
 
     def propose(q, *rest):
         step, slope = damped_step(_coordinates(chain, q), *rest, lower, upper)
