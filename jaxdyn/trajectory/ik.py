@@ -296,7 +296,7 @@ def inverse_kinematics(
     _check(chain, target, weights, limits, starts, max_iterations)
     if tolerance is None:
         tolerance = TOLERANCES["float64" if dtype == jnp.float64 else "float32"]
-    task = Task(target.astype(dtype), weights, limits.astype(dtype), clearance)
+    task = jax.tree.map(lambda x: x.astype(dtype), Task(target, weights, limits, clearance))
     return _solved(chain, task, frame, guess, starts, seed, jnp.asarray(tolerance, dtype), max_iterations)
 
 
@@ -304,7 +304,7 @@ def inverse_kinematics(
 def _solved(chain, task, frame, guess, starts, seed, bound, max_iterations) -> InverseKinematics:
     """The result of the search, differentiable by the implicit function theorem."""
     fixed, still = jax.lax.stop_gradient((chain, task))
-    first = _starts(fixed, *still[:3], frame, guess, starts, seed)
+    first = _starts(fixed, still.target, still.weights, still.limits, frame, guess, starts, seed)
     near = _middle(fixed, still.limits, still.target.dtype) if guess is None else first[0]
     q, error, end = _search(fixed, still, frame, first, near, bound, max_iterations)
     followed = _following(frame, chain, task.target, still.weights, still.limits, q)
