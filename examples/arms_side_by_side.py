@@ -38,7 +38,8 @@ def arm(side: str, y: float) -> str:
         about = " ".join(f'{i}="{inertia if i[1] == i[2] else 0}"' for i in ("ixx", "iyy", "izz", "ixy", "ixz", "iyz"))
         name, xyz = f"{side}_{joint}", place + origin.split()[2] if parent == "table" else origin
         text += f"""
-          <link name="{name}_link"><inertial><origin xyz="0 0 {middle}"/><mass value="{mass}"/><inertia {about}/></inertial></link>
+          <link name="{name}_link">
+            <inertial><origin xyz="0 0 {middle}"/><mass value="{mass}"/><inertia {about}/></inertial></link>
           <joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{name}_link"/><origin xyz="{xyz}"/>
             <axis xyz="{axis}"/><limit lower="-2.9" upper="2.9" velocity="4" effort="80"/></joint>"""
         parent = f"{name}_link"
@@ -46,9 +47,13 @@ def arm(side: str, y: float) -> str:
 
 
 sides = {"left": 0.4, "right": -0.4}
-robot = jaxdyn.io.loads(f'<robot name="arms"><link name="table"/>{"".join(arm(*side) for side in sides.items())}</robot>')
+robot = jaxdyn.io.loads(
+    f'<robot name="arms"><link name="table"/>{"".join(arm(*side) for side in sides.items())}</robot>'
+)
 bodies = [
-    geometry.capsule(f"{side}_{joint}_link", start, end, radius) for side in sides for joint, *_, start, end, radius in LINKS
+    geometry.capsule(f"{side}_{joint}_link", start, end, radius)
+    for side in sides
+    for joint, *_, start, end, radius in LINKS
 ]
 shapes = geometry.with_environment(robot, geometry.make_shapes(robot, bodies), [geometry.floor()])
 print(shapes)
@@ -90,7 +95,9 @@ for name, q in motions.items():
 assert int(solution.status) == trajectory.Status.CONVERGED
 assert found["straight"].distance < 0 and found["optimised"].bound > least
 
-both = geometry.with_pairs(shapes, [pair for pair in shapes.pair_names if {name.split("_")[0] for name in pair} == {*sides}])
+both = geometry.with_pairs(
+    shapes, [pair for pair in shapes.pair_names if {name.split("_")[0] for name in pair} == {*sides}]
+)
 scene = jaxdyn.view.build_scene(robot, shapes=both)
 film = {"fps": 2 if FAST else 12, "speed": 0.5, "direction": (35.0, -50.0)}
 jaxdyn.view.animate(scene, t, motions["optimised"], "arms_side_by_side.gif", **film)
@@ -118,7 +125,13 @@ for axes, (name, q) in zip(views, motions.items(), strict=True):
     for _, points, colour in sorted(drawn, key=lambda item: item[0]):  # from the back to the front
         axes.fill(*points.T, facecolor=colour, edgecolor="white", linewidth=0.8)
     axes.axhline(0, color="0.5")
-    axes.set(aspect="equal", xlabel="y [m]", ylabel="z [m]", title=f"{name}, {found['straight'].time:.2f} s")
+    axes.set(
+        aspect="equal",
+        ylim=(-0.03, 0.85),
+        xlabel="y [m]",
+        ylabel="z [m]",
+        title=f"{name}, {found['straight'].time:.2f} s",
+    )
     fine = jnp.linspace(0, duration, 301)
     rows = jnp.stack([jnp.interp(fine, t, x) for x in q.T], axis=1)
     right.plot(fine, 1000 * apart(rows), color="0.6" if name == "straight" else "C2", label=name)
