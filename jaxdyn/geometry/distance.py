@@ -94,6 +94,9 @@ class Scene(NamedTuple):
 
 
 def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Array, " n"]]:
+    if (most := max(shapes.links, default=-1)) >= chain.n:
+        fault = f"shape {shapes.names[shapes.links.index(most)]} is on link {most}, but the robot has {chain.n} links"
+        raise ModelError(fault, "read or make the shapes for this robot")
     links, x = place(chain, q)
     base = jnp.eye(4, dtype=x.dtype) if chain.base_pose is None else chain.base_pose.astype(x.dtype)
     return Scene(links, shapes, base), x
