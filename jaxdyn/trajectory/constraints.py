@@ -141,9 +141,9 @@ class Clearance(Constraint):
     least: Float[Array, "*#p"] = eqx.field(converter=as_floats, default=0.0)
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " p"]:
-        return self.lack(chain, knot.q)
+        return self.violation(chain, knot.q)
 
-    def lack(self, chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
+    def violation(self, chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
         """d_min - d of every pair, positive where it is too near [m]."""
         return one_per_pair(self, "least") - distances(chain, self.shapes, q)
 

@@ -308,7 +308,7 @@ def _solved(chain, task, frame, guess, starts, seed, bound, max_iterations) -> I
     near = _middle(fixed, still.limits, still.target.dtype) if guess is None else first[0]
     q, error, end = _search(fixed, still, frame, first, near, bound, max_iterations)
     followed = _following(frame, chain, task.target, still.weights, still.limits, q)
-    lack = jnp.zeros(0, q.dtype) if still.clearance is None else still.clearance.lack(fixed, q)
+    lack = jnp.zeros(0, q.dtype) if still.clearance is None else still.clearance.violation(fixed, q)
     return InverseKinematics(followed, error[:6], *end, -jnp.max(lack, initial=-jnp.inf))
 
 
@@ -318,7 +318,7 @@ def _too_near(
     """The norm of max(0, d_min - d) over all pairs, and its gradient with respect to a displacement of q."""
 
     def norm(step):
-        square = jnp.sum(jnp.maximum(clearance.lack(chain, integrate(chain, q, step)), 0) ** 2)
+        square = jnp.sum(jnp.maximum(clearance.violation(chain, integrate(chain, q, step)), 0) ** 2)
         return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
     return jax.value_and_grad(norm)(jnp.zeros(chain.nv, q.dtype))
