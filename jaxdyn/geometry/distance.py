@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..dynamics.engine.kernel import blank_results, linear_map, mode
+from ..dynamics.engine.kernel import blank_results, linear_map, mode, settled
 from ..dynamics.engine.lanes import (
     PerLink,
     by_batch,
@@ -164,7 +164,7 @@ def _added_up(scene: Scene, bodies: "Bodies", force: Array) -> tuple[Array, ...]
         def add_pair(total, at, kinds=group.kinds):
             pair, (a, b), place = at
             shared, found = evaluate(kinds, pair)
-            wrench = scale(_rows(force, place), (*found.moment, *found.normal))
+            wrench = settled(*scale(_rows(force, place), (*found.moment, *found.normal)))
             for link, sign in ((a, -1), (b, 1)):
                 moved = zip(total, add(_rows(total, link), scale(sign, wrench)), strict=True)
                 total = tuple(jax.lax.dynamic_update_index_in_dim(x, y, link, 0) for x, y in moved)
