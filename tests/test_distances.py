@@ -215,7 +215,7 @@ def robot() -> tuple[jaxdyn.Chain, Shapes]:
 
 @pytest.fixture(scope="module")
 def states():
-    return np.random.default_rng(0).uniform(-2, 2, (40, 5))
+    return jnp.asarray(np.random.default_rng(0).uniform(-2, 2, (40, 5)))
 
 
 def test_pairs_are_in_the_order_of_the_shapes(states):
@@ -254,7 +254,7 @@ def test_derivatives_of_a_robot(states):
     chain, shapes = robot()
     value = jax.jit(jax.vmap(lambda q: distances(chain, shapes, q)))
     exact = np.asarray(jax.vmap(jax.jacfwd(lambda q: distances(chain, shapes, q)))(states))
-    for j, step in enumerate(1e-6 * np.eye(5)):
+    for j, step in enumerate(1e-6 * jnp.eye(5)[:, None]):
         numeric = (value(states + step) - value(states - step)) / 2e-6
         kink = np.abs(value(states + step) - 2 * value(states) + value(states - step)) > 1e-9
         assert kink.mean() < 0.02
