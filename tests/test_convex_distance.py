@@ -178,7 +178,11 @@ def test_a_point_in_a_hull_is_as_deep_as_its_closest_face():
     assert np.mean(-value[shallow] < depth[shallow] + 1e-12) > 0.99
 
 
-TURNS = (np.eye(3), np.array([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]]), Rotation.from_euler("xyz", (0.3, -0.7, 1.1)).as_matrix())
+TURNS = (
+    np.eye(3),
+    np.array([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]]),
+    Rotation.from_euler("xyz", (0.3, -0.7, 1.1)).as_matrix(),
+)
 SPECIAL = {  # kinds, sizes, centre of B in the frame of A, and signed distance; both cores have the same axes
     "concentric boxes": ("box", "box", (0.1, 0.2, 0.3), (0.1, 0.2, 0.3), (0, 0, 0), -0.2),
     "boxes that touch": ("box", "box", (0.1, 0.2, 0.3), (0.1, 0.2, 0.3), (0.2, 0, 0), 0),

@@ -84,7 +84,8 @@ def _length_and_direction(x: Vec, second: Vec, square: Component, last: Vec) -> 
     chosen = jnp.where(long, own, jnp.where(other, square, 1))
     inverse = 1 / jnp.sqrt(chosen)
     pick = lambda p, q, r: jnp.where(long, p, jnp.where(other, q, r)) * inverse
-    return jnp.where(long, own * inverse, 0), tuple(map(pick, x, second, last))
+    # not own * inverse, since many programs need only the length
+    return jnp.where(long, jnp.sqrt(jnp.where(long, own, 1)), 0), tuple(map(pick, x, second, last))
 
 
 def _segment_and_box(a: Core, b: Core) -> Closest:

@@ -71,7 +71,9 @@ def scan_shared(body: Callable, xs: Any) -> Any:
     """
     if not mode().in_kernel:
         return jax.vmap(lambda x: body(x)[1])(jax.tree.map(jnp.asarray, xs))
-    shared = jax.eval_shape(body, jax.tree.map(lambda x: x[0], xs))[0]
+    shared, results = jax.eval_shape(body, jax.tree.map(lambda x: x[0], xs))
+    if len(jax.tree.leaves(results)) == 1:
+        return jax.lax.scan(lambda _, x: (None, body(x)[1]), None, xs)[1]
     start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shared)
     carry, out = jax.lax.scan(lambda _, x: body(x), start, xs)
     return computed_once(carry, carry[0][None], out) if carry else out
