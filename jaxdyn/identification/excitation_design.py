@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
+from scipy.optimize import nnls
 
 from ..dynamics import friction_force, inverse_dynamics
 from ..errors import IdentificationError
@@ -47,7 +48,7 @@ from .excitation import (
 )
 from .factors import as_float64, check_identifiable
 from .preprocessing import Filters, preprocess
-from .separation import Clearance, GivenFunction, Nearest, Separation, begin_apart
+from .separation import Clearance, GivenFunction, Nearest, Separation, Tangents, begin_apart, tangents
 
 RIDGE = 1e-10  # added to H, which is scaled to about unit size, so that poor initial motions can be factorised
 
@@ -77,8 +78,6 @@ class ExcitationProblem(NamedTuple):
         limits: limits of the motion; the position limits are finite.
         weights: (n,) inverse standard deviations of the joint torques.
         scale: (b,) magnitudes by which the columns of the regressor are divided.
-        clearance: the clearances that must not be negative, a function of the chain and q, or None.
-        margin: minimum clearance on the coarse grid.
     """
 
     chain: Chain
@@ -87,8 +86,6 @@ class ExcitationProblem(NamedTuple):
     limits: MotionLimits
     weights: Float[Array, " n"]
     scale: Float[Array, " b"]
-    clearance: ClearanceOf | None
-    margin: Float[Array, ""]
 
 
 class State(NamedTuple):
@@ -110,8 +107,11 @@ class Rating(NamedTuple):
     sizes: Float[Array, " b"]
 
 
-def rated(setting: Setting, problem: ExcitationProblem, z: Float[Array, "n k"]) -> Rating:
-    """Rate the motion with coefficients z; z = 0 is a robot at rest in the middle of the position ranges."""
+def rated(setting: Setting, problem: ExcitationProblem, near: Tangents | None, z: Float[Array, "n k"]) -> Rating:
+    """Rate the motion with coefficients z; z = 0 is a robot at rest in the middle of the position ranges.
+
+    Clearances are those of tangents at the samples of a motion nearby.
+    """
     limits, chain, scale = problem.limits, problem.chain, problem.scale
     middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
     q, qd, qdd, _ = jnp.einsum("djmk,jk->dmj", problem.coarse, z)
@@ -136,13 +136,13 @@ def rated(setting: Setting, problem: ExcitationProblem, z: Float[Array, "n k"]) 
             tau = jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)
         tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, qd)
         rest.append((jnp.abs(tau) / limits.torque[None] - 1).reshape(-1))
-    if problem.clearance is not None:
-        rest.append((problem.margin - jax.vmap(problem.clearance, (None, 0))(chain, q)).reshape(-1))
+    if near is not None:
+        rest.append(-(near.value + jnp.einsum("spj,sj->sp", near.slope, q - near.q)).reshape(-1))
     return Rating(value, (linear, jnp.concatenate(rest)), jnp.sqrt((weighted**2).sum(1).mean(0)))
 
 
-def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penalty: Array, z: Array) -> Array:
-    value, excess, _ = rated(setting, problem, z)
+def _lagrangian(setting: Setting, problem: ExcitationProblem, near, multipliers, penalty: Array, z: Array) -> Array:
+    value, excess, _ = rated(setting, problem, near, z)
     for mu, c in zip(multipliers, excess, strict=True):
         value += jnp.sum(jnp.maximum(0, mu + penalty * c) ** 2 - mu**2) / (2 * penalty)
     return value
@@ -156,37 +156,45 @@ def _adam():
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]) -> State:
+def begin(
+    setting: Setting, problem: ExcitationProblem, near: Tangents | None, z: Float[Array, "s n k"]
+) -> State:
     """The initial state of all motions, with zero multipliers."""
 
-    def one(z):
-        shapes = jax.eval_shape(functools.partial(rated, setting, problem), z)
+    def one(near, z):
+        shapes = jax.eval_shape(functools.partial(rated, setting, problem), near, z)
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.excess)
         return State(z, zero, _adam().init(z))
 
-    return jax.vmap(one)(z)
+    return jax.vmap(one)(near, z)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def advance(
-    setting: Setting, problem: ExcitationProblem, state: State, rates: Float[Array, " steps"], penalty: Array
+    setting: Setting,
+    problem: ExcitationProblem,
+    near: Tangents | None,
+    state: State,
+    rates: Float[Array, " steps"],
+    penalty: Array,
+    last: bool | Array,
 ) -> State:
-    """Perform one round for all motions: Adam steps with the given sizes, then an update of the multipliers."""
+    """Adam steps for all motions, with the given sizes, and, if they are the last of a round, new multipliers."""
 
-    def one(state: State) -> State:
+    def one(near: Tangents | None, state: State) -> State:
         def step(carry, rate):
             z, adam = carry
-            gradient = jax.grad(functools.partial(_lagrangian, setting, problem, state.multipliers, penalty))(z)
+            gradient = jax.grad(functools.partial(_lagrangian, setting, problem, near, state.multipliers, penalty))(z)
             with jax.numpy_dtype_promotion("standard"):  # because optax mixes data types
                 direction, adam = _adam().update(gradient, adam)
             return (z - rate * direction, adam), None
 
         (z, adam), _ = jax.lax.scan(step, (state.z, state.adam), rates)
-        excess = rated(setting, problem, z).excess
-        multipliers = jax.tree.map(lambda mu, c: jnp.maximum(0, mu + penalty * c), state.multipliers, excess)
-        return State(z, multipliers, adam)
+        excess = rated(setting, problem, near, z).excess
+        renewed = lambda mu, c: jnp.where(last, jnp.maximum(0, mu + penalty * c), mu)
+        return State(z, jax.tree.map(renewed, state.multipliers, excess), adam)
 
-    return jax.vmap(one)(state)
+    return jax.vmap(one)(near, state)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -194,7 +202,7 @@ def criteria(
     setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
 ) -> tuple[Array, Float[Array, "s b"]]:
     """The criterion f of every motion, and the weighted RMS of its base regressor's columns."""
-    found = jax.vmap(functools.partial(rated, setting, problem))(z)
+    found = jax.vmap(functools.partial(rated, setting, problem, None))(z)
     return found.value, found.sizes
 
 
@@ -318,6 +326,8 @@ EVERY = 4  # rounds between two checks of all limits, after which the best motio
 SLOWEST_SIGN = 0.05  # smallest width of the smooth sign function during design, relative to the velocity limit
 RATE, LAST_RATE = 0.03, 0.02  # Adam's first step size relative to the limits, and its last relative to the first
 LOST = 0.7  # scale that satisfies all limits below which a motion with clearances is replaced by the scaled one
+STRAIGHT = 5  # steps after which the tangents of clearances are renewed
+CORRECTIONS, NEAR, SLACK = 5, 0.1, 1e-3
 MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
 CONDITION_WEIGHT = 0.5  # w; with 0.2, the Panda's variances are 0.8 times, its condition number 1.7 times as large
 PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
@@ -497,8 +507,6 @@ class _Search:
             MotionLimits(*(jnp.asarray(x) for x in scaled)),
             jnp.asarray(1 / noise * noise.min()),
             jnp.ones(base.size),
-            self.clearance,
-            jnp.zeros(()),
         )
 
     def times(self, finer: int) -> Float[np.ndarray, " N"]:
@@ -535,7 +543,6 @@ class _Search:
         if isinstance(self.clearance, Separation):
             lower, upper = np.asarray(self.limits.lower), np.asarray(self.limits.upper)
             self.clearance, offsets, self.notes = begin_apart(self.chain, self.clearance, lower, upper, count, seed)
-            self.problem = self.problem._replace(clearance=self.clearance)
             self.rest = offsets[:, :, None] * np.linalg.pinv(self.to_coefficients)[:, :, 0]
         z, feasible = self._repaired(self.rest + np.random.default_rng(seed).normal(size=shape))
         self.random = list(z[feasible])
@@ -545,14 +552,19 @@ class _Search:
         sizes = np.sqrt((np.asarray(sizes) ** 2).mean(0))
         self.problem = self.problem._replace(scale=jnp.asarray(np.where(sizes > 0, sizes, 1.0)))
         self._keep(z, feasible)
-        self.state = begin(self.setting, self.problem, jnp.asarray(z))
+        self.state = begin(self.setting, self.problem, self._near(z), jnp.asarray(z))
 
     def go_on(self, done: int, rounds: int) -> None:
         """Perform one round; every few rounds, and after the last round, call `take`."""
         share = (done * STEPS + np.arange(STEPS)) / (rounds * STEPS)
         rates = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * share)) / 2)
         penalty = min(PENALTY * PENALTY_GROWTH**done, LARGEST_PENALTY)
-        self.state = advance(self.setting, self.problem, self.state, jnp.asarray(rates), jnp.asarray(penalty))
+        parts = np.split(rates, 1 if self.clearance is None else STEPS // STRAIGHT)
+        for k, part in enumerate(parts, 1):
+            near, last = self._near(np.asarray(self.state.z)), jnp.asarray(k == len(parts))
+            self.state = advance(
+                self.setting, self.problem, near, self.state, jnp.asarray(part), jnp.asarray(penalty), last
+            )
         jax.block_until_ready(self.state)
         if (done + 1) % EVERY == 0 or done + 1 == rounds:
             best = self.take()
@@ -562,12 +574,46 @@ class _Search:
     def take(self) -> int:
         """Scale the motions to satisfy the limits, store the best one if it is the best so far, and return its index."""
         z = np.asarray(self.state.z)
+        if self.clearance is not None:
+            z = np.stack([self._moved_apart(x) for x in z])
         found, feasible = self._repaired(z)
         if self.clearance is not None:  # a motion that goes through an obstacle would not find back
             size = lambda z: np.linalg.norm(z - self.rest, axis=(1, 2))
             lost = feasible & (size(found) < LOST * size(z))
-            self.state = self.state._replace(z=jnp.asarray(np.where(lost[:, None, None], found, z)))
+            self.state = self.state._replace(z=jnp.asarray(np.where(lost[:, None, None], found, self.state.z)))
         return self._keep(found, feasible)
+
+    def _near(self, z: Float[np.ndarray, "s n k"]) -> Tangents | None:
+        """Tangents of the clearances at the samples of motions."""
+        if self.clearance is None:
+            return None
+        q = self.middle + np.einsum("jmk,sjk->smj", np.asarray(self.problem.coarse[0]), z)
+        return Tangents(*map(jnp.asarray, tangents(self.chain, self.clearance, q)))
+
+    def _moved_apart(self, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        """The nearest motion that satisfies all limits but those of torques on the finest grid, as far as it is found.
+
+        Each iteration solves min |dz| subject to the tangents of all extrema in time (Lawson & Hanson 1974, ch. 23).
+        """
+        limits = self.limits
+        half = (np.asarray(limits.upper) - np.asarray(limits.lower)) / 2
+        bounds = np.stack([half, limits.velocity, limits.acceleration, limits.jerk])[:, None]
+        for _ in range(CORRECTIONS):
+            shares = np.einsum("djmk,jk->dmj", self.verified, z) / bounds
+            near = tangents(self.chain, self.clearance, self.motion(self.verified, z)[0])
+            if (near.value >= 0).all() and (np.abs(shares) <= 1).all():
+                break
+            d, m, j = np.nonzero(_peaks(np.abs(shares), 1) & (np.abs(shares) > 1 - NEAR))
+            rows = np.zeros((len(d), *z.shape))
+            rows[np.arange(len(d)), j] = -np.sign(shares[d, m, j])[:, None] * self.verified[d, j, m] / bounds[d, 0, j, None]
+            i, p = np.nonzero(_peaks(-near.value, 0) & (near.value < NEAR))
+            rows = np.concatenate([rows, np.einsum("rj,jrk->rjk", near.slope[i, p], self.verified[0][:, i])])
+            least = np.concatenate([np.abs(shares[d, m, j]) - 1, SLACK - near.value[i, p]])
+            change = _least_change(rows.reshape(len(rows), -1), least)
+            if change is None:
+                break
+            z = z + change.reshape(z.shape)
+        return z
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
         motion = np.einsum("djmk,jk->dmj", matrices, z)
@@ -616,13 +662,29 @@ class _Search:
         return best
 
     def _tighten(self, z: np.ndarray) -> None:
-        """Tighten the coarse grid's torque and clearance limits by as much as a motion violates them on the finest grid."""
-        most, least, _ = self._shares(z)
+        """Tighten the coarse grid's torque limits by as much as a motion violates them on the finest grid."""
+        most, _, _ = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits
         limits = limits._replace(torque=limits.torque / excess["torque"])
-        margin = self.problem.margin + max(0.0, -least)
-        self.problem = self.problem._replace(limits=limits, margin=margin)
+        self.problem = self.problem._replace(limits=limits)
+
+
+def _peaks(x: np.ndarray, axis: int) -> np.ndarray:
+    """Mask of the local maxima along an axis."""
+    before, after = np.roll(x, 1, axis), np.roll(x, -1, axis)
+    first, last = [[slice(None)] * x.ndim for _ in range(2)]
+    first[axis], last[axis] = 0, -1  # type: ignore[call-overload]
+    before[tuple(first)], after[tuple(last)] = -np.inf, -np.inf
+    return (x >= before) & (x >= after)
+
+
+def _least_change(rows: Float[np.ndarray, "r k"], least: Float[np.ndarray, " r"]) -> Float[np.ndarray, " k"] | None:
+    """The smallest x with rows x >= least, or None if there is none."""
+    columns = np.concatenate([rows.T, least[None]])
+    weights, distance = nnls(columns, np.eye(len(columns))[-1])
+    residual = columns @ weights - np.eye(len(columns))[-1]
+    return None if distance < 1e-9 else -residual[:-1] / residual[-1]
 
 
 # -- compare

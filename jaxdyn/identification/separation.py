@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -22,6 +23,7 @@ LARGEST = 0.95  # quantile of the sampled distances of a pair that counts as the
 CLOSE = 0.25  # least distance of parts that are close together, such as fingers, relative to their largest distance
 ROOM = 0.2  # distance of an initial configuration, above the least one, beyond which more does not count [m]
 SHIFT = 0.1  # distance for which an initial configuration may be one half range farther from the middle [m]
+CHUNK = 96  # configurations whose clearances are computed in one call
 
 
 class Separation(eqx.Module):
@@ -52,6 +54,41 @@ class GivenFunction(eqx.Module):
     def __call__(self, chain: Chain, q: Float[Array, " n"]) -> Float[Array, " p"]:
         """Values of the function."""
         return jnp.asarray(self.function(q))
+
+
+class Tangents(NamedTuple):
+    """Clearances of a motion near samples q_0 of it, c(q) = value + slope (q - q_0), exact to first order.
+
+    Attributes:
+        q: the samples q_0 [rad or m].
+        value: clearances at the samples.
+        slope: their derivatives with respect to q.
+    """
+
+    q: Float[Array, "*s N n"]
+    value: Float[Array, "*s N m"]
+    slope: Float[Array, "*s N m n"]
+
+
+@jax.jit
+def _tangents(chain: Chain, clearance: "Separation | GivenFunction", q: Float[Array, "N n"]) -> tuple[Array, Array]:
+    def both(x: Array) -> tuple[Array, Array]:
+        value = jnp.ravel(clearance(chain, x))
+        return value, value
+
+    slope, value = jax.vmap(jax.jacfwd(both, has_aux=True))(q)
+    return value, slope
+
+
+def tangents(
+    chain: Chain, clearance: "Separation | GivenFunction", q: Float[np.ndarray, "*s n"]
+) -> Tangents:
+    """Clearances and derivatives in many configurations, in chunks of equal size, for which they are compiled once."""
+    flat, size = q.reshape(-1, q.shape[-1]), CHUNK
+    chunks = np.resize(flat, (-(-len(flat) // size) * size, q.shape[-1])).reshape(-1, size, q.shape[-1])
+    found = zip(*(_tangents(chain, clearance, jnp.asarray(chunk)) for chunk in chunks), strict=True)
+    value, slope = (np.concatenate(x)[: len(flat)] for x in found)
+    return Tangents(q, *(x.reshape(*q.shape[:-1], *x.shape[1:]) for x in (value, slope)))
 
 
 class Nearest(NamedTuple):
