@@ -544,7 +544,8 @@ class _Search:
             lower, upper = np.asarray(self.limits.lower), np.asarray(self.limits.upper)
             self.clearance, offsets, self.notes = begin_apart(self.chain, self.clearance, lower, upper, count, seed)
             self.rest = offsets[:, :, None] * np.linalg.pinv(self.to_coefficients)[:, :, 0]
-        z, feasible = self._repaired(self.rest + np.random.default_rng(seed).normal(size=shape))
+        z = self.rest + np.random.default_rng(seed).normal(size=shape)
+        z, feasible = self._repaired(z if self.clearance is None else np.stack([self._moved_apart(x) for x in z]))
         self.random = list(z[feasible])
         other = self.rest + 0.1 * np.random.default_rng(seed + 1).normal(size=shape)
         z = np.where(feasible[:, None, None], z, other)
@@ -682,7 +683,10 @@ def _peaks(x: np.ndarray, axis: int) -> np.ndarray:
 def _least_change(rows: Float[np.ndarray, "r k"], least: Float[np.ndarray, " r"]) -> Float[np.ndarray, " k"] | None:
     """The smallest x with rows x >= least, or None if there is none."""
     columns = np.concatenate([rows.T, least[None]])
-    weights, distance = nnls(columns, np.eye(len(columns))[-1])
+    try:
+        weights, distance = nnls(columns, np.eye(len(columns))[-1])
+    except RuntimeError:  # too many iterations
+        return None
     residual = columns @ weights - np.eye(len(columns))[-1]
     return None if distance < 1e-9 else -residual[:-1] / residual[-1]
 
