@@ -130,8 +130,9 @@ def begin_apart(
     """Choose the distances that are possible within the limits, and configurations in which all shapes keep them.
 
     The largest distance of each pair is the 0.95 quantile of those in 1024 configurations within the limits. A pair keeps the
-    given distance or, if that is less, a quarter of the largest: parts that are always close together, such as fingers and
-    neighbours but one, keep what their motion permits. Pairs that touch in all these configurations are left out. Initial
+    given distance, unless a quarter of the largest is less. Such parts are always close together, such as fingers and
+    neighbours but one: if they touch in one of the configurations, they keep that quarter, and otherwise no more than the
+    smallest distance. Pairs that touch in all these configurations are left out. Initial
     configurations are the best of 1024 in the central half of every range, one of which is the middle: those with the largest
     min(smallest distance above the least one, 0.2 m) - 0.1 m |(q - middle) / half range|^2.
 
@@ -142,7 +143,9 @@ def begin_apart(
     share = np.random.default_rng(seed).uniform(-1, 1, (SAMPLES, chain.nv))
     share = np.concatenate([share, np.zeros((1, chain.nv)), share[1:] / 2])
     found = sampled_distances(chain, shapes, (upper + lower) / 2 + share * half)
-    least = np.minimum(np.asarray(separation.distance, float), CLOSE * np.quantile(found[:SAMPLES], LARGEST, axis=0))
+    close, smallest = CLOSE * np.quantile(found[:SAMPLES], LARGEST, axis=0), found[:SAMPLES].min(axis=0)
+    given = np.broadcast_to(separation.distance, close.shape)
+    least = np.where(close >= given, given, np.where(smallest > 0, np.minimum(close, smallest), close))
     kept = least > 0
     if not kept.any():
         raise IdentificationError(
