@@ -544,8 +544,7 @@ class _Search:
             lower, upper = np.asarray(self.limits.lower), np.asarray(self.limits.upper)
             self.clearance, offsets, self.notes = begin_apart(self.chain, self.clearance, lower, upper, count, seed)
             self.rest = offsets[:, :, None] * np.linalg.pinv(self.to_coefficients)[:, :, 0]
-        z = self.rest + np.random.default_rng(seed).normal(size=shape)
-        z, feasible = self._repaired(z if self.clearance is None else np.stack([self._moved_apart(x) for x in z]))
+        z, feasible = self._repaired(self.rest + np.random.default_rng(seed).normal(size=shape))
         self.random = list(z[feasible])
         other = self.rest + 0.1 * np.random.default_rng(seed + 1).normal(size=shape)
         z = np.where(feasible[:, None, None], z, other)
@@ -573,15 +572,22 @@ class _Search:
                 self._tighten(np.asarray(self.state.z)[best])
 
     def take(self) -> int:
-        """Scale the motions to satisfy the limits, store the best one if it is the best so far, and return its index."""
+        """Make motions satisfy the limits, store the best one if it is the best so far, and return its index.
+
+        With clearances, motions are moved apart, the most informative first, until one is found that need hardly be scaled.
+        """
         z = np.asarray(self.state.z)
-        if self.clearance is not None:
-            z = np.stack([self._moved_apart(x) for x in z])
-        found, feasible = self._repaired(z)
-        if self.clearance is not None:  # a motion that goes through an obstacle would not find back
-            size = lambda z: np.linalg.norm(z - self.rest, axis=(1, 2))
-            lost = feasible & (size(found) < LOST * size(z))
-            self.state = self.state._replace(z=jnp.asarray(np.where(lost[:, None, None], found, self.state.z)))
+        if self.clearance is None:
+            return self._keep(*self._repaired(z))
+        size = lambda z: np.linalg.norm(z - self.rest, axis=(1, 2))
+        found, feasible = z.copy(), np.zeros(len(z), bool)
+        for k in np.argsort(np.asarray(criteria(self.setting, self.problem, self.state.z)[0])):
+            found[k] = self._moved_apart(z[k])
+            found[k], feasible[k] = self._scaled(found[k], self.rest[k])
+            if feasible[k] and size(found)[k] >= LOST * size(z)[k]:
+                break
+        lost = feasible & (size(found) < LOST * size(z))  # a motion that goes through an obstacle would not find back
+        self.state = self.state._replace(z=jnp.asarray(np.where(lost[:, None, None], found, z)))
         return self._keep(found, feasible)
 
     def _near(self, z: Float[np.ndarray, "s n k"]) -> Tangents | None:
@@ -647,11 +653,18 @@ class _Search:
         return largest_shares(self.chain, self.limits, self.motion(self.verified, z), self.clearance)
 
     def _repaired(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        at_rest = self.middle + np.einsum("jk,sjk->sj", self.verified[0, :, 0], self.rest)
-        offsets = np.einsum("djmk,sjk->sdmj", self.verified, z - self.rest)
-        found = [repaired(self.chain, self.limits, *x, self.clearance) for x in zip(at_rest, offsets, strict=True)]
-        factors, feasible = zip(*found, strict=True)
-        return self.rest + (z - self.rest) * np.stack(factors)[:, :, None], np.array(feasible)
+        found, feasible = zip(*(self._scaled(*x) for x in zip(z, self.rest, strict=True)), strict=True)
+        return np.stack(found), np.array(feasible)
+
+    def _scaled(self, z: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, bool]:
+        centre = self.middle + np.einsum("jk,jk->j", self.verified[0, :, 0], rest)
+        for every in (1,) if self.clearance is None else (VERIFIED, 1):  # clearances are costly
+            offset = np.einsum("djmk,jk->dmj", self.verified[:, :, ::every], z - rest)
+            factors, feasible = repaired(self.chain, self.limits, centre, offset, self.clearance)
+            z = rest + (z - rest) * factors[:, None]
+            if not feasible:
+                break
+        return z, feasible
 
     def _keep(self, z: np.ndarray, feasible: np.ndarray) -> int:
         """Store the best of the given motions if it is the best so far, and return its index."""
