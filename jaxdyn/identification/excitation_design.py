@@ -156,9 +156,7 @@ def _adam():
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def begin(
-    setting: Setting, problem: ExcitationProblem, near: Tangents | None, z: Float[Array, "s n k"]
-) -> State:
+def begin(setting: Setting, problem: ExcitationProblem, near: Tangents | None, z: Float[Array, "s n k"]) -> State:
     """The initial state of all motions, with zero multipliers."""
 
     def one(near, z):
@@ -602,20 +600,24 @@ class _Search:
 
         Each iteration solves min |dz| subject to the tangents of all extrema in time (Lawson & Hanson 1974, ch. 23).
         """
-        limits = self.limits
+        limits, clearance = self.limits, self.clearance
+        assert clearance is not None
         half = (np.asarray(limits.upper) - np.asarray(limits.lower)) / 2
         bounds = np.stack([half, limits.velocity, limits.acceleration, limits.jerk])[:, None]
         for _ in range(CORRECTIONS):
             shares = np.einsum("djmk,jk->dmj", self.verified, z) / bounds
-            near = tangents(self.chain, self.clearance, self.motion(self.verified, z)[0])
-            if (near.value >= 0).all() and (np.abs(shares) <= 1).all():
+            near = tangents(self.chain, clearance, self.motion(self.verified, z)[0])
+            value, slope = np.asarray(near.value), np.asarray(near.slope)
+            if (value >= 0).all() and (np.abs(shares) <= 1).all():
                 break
             d, m, j = np.nonzero(_peaks(np.abs(shares), 1) & (np.abs(shares) > 1 - NEAR))
             rows = np.zeros((len(d), *z.shape))
-            rows[np.arange(len(d)), j] = -np.sign(shares[d, m, j])[:, None] * self.verified[d, j, m] / bounds[d, 0, j, None]
-            i, p = np.nonzero(_peaks(-near.value, 0) & (near.value < NEAR))
-            rows = np.concatenate([rows, np.einsum("rj,jrk->rjk", near.slope[i, p], self.verified[0][:, i])])
-            least = np.concatenate([np.abs(shares[d, m, j]) - 1, SLACK - near.value[i, p]])
+            rows[np.arange(len(d)), j] = (
+                -np.sign(shares[d, m, j])[:, None] * self.verified[d, j, m] / bounds[d, 0, j, None]
+            )
+            i, p = np.nonzero(_peaks(-value, 0) & (value < NEAR))
+            rows = np.concatenate([rows, np.einsum("rj,jrk->rjk", slope[i, p], self.verified[0][:, i])])
+            least = np.concatenate([np.abs(shares[d, m, j]) - 1, SLACK - value[i, p]])
             change = _least_change(rows.reshape(len(rows), -1), least)
             if change is None:
                 break

@@ -56,18 +56,21 @@ class GivenFunction(eqx.Module):
         return jnp.asarray(self.function(q))
 
 
+Numbers = Float[Array, "*s"] | Float[np.ndarray, "*s"]
+
+
 class Tangents(NamedTuple):
     """Clearances of a motion near samples q_0 of it, c(q) = value + slope (q - q_0), exact to first order.
 
     Attributes:
-        q: the samples q_0 [rad or m].
-        value: clearances at the samples.
-        slope: their derivatives with respect to q.
+        q: the samples q_0, (.., N, n) [rad or m].
+        value: clearances at the samples, (.., N, m).
+        slope: their derivatives with respect to q, (.., N, m, n).
     """
 
-    q: Float[Array, "*s N n"]
-    value: Float[Array, "*s N m"]
-    slope: Float[Array, "*s N m n"]
+    q: Numbers
+    value: Numbers
+    slope: Numbers
 
 
 @jax.jit
@@ -80,9 +83,7 @@ def _tangents(chain: Chain, clearance: "Separation | GivenFunction", q: Float[Ar
     return value, slope
 
 
-def tangents(
-    chain: Chain, clearance: "Separation | GivenFunction", q: Float[np.ndarray, "*s n"]
-) -> Tangents:
+def tangents(chain: Chain, clearance: "Separation | GivenFunction", q: Float[np.ndarray, "*s n"]) -> Tangents:
     """Clearances and derivatives in many configurations, in chunks of equal size, for which they are compiled once."""
     flat, size = q.reshape(-1, q.shape[-1]), CHUNK
     chunks = np.resize(flat, (-(-len(flat) // size) * size, q.shape[-1])).reshape(-1, size, q.shape[-1])
@@ -131,8 +132,8 @@ def begin_apart(
 
     The largest distance of each pair is the 0.95 quantile of those in 1024 configurations within the limits. A pair keeps the
     given distance, unless a quarter of the largest is less. Such parts are always close together, such as fingers and
-    neighbours but one: if they touch in one of the configurations, they keep that quarter, and otherwise no more than the
-    smallest distance. Pairs that touch in all these configurations are left out. Initial
+    neighbours but one: if they touch in one of the configurations, they keep that quarter, and otherwise no more than
+    half of the smallest distance, so that they restrict nothing. Pairs that touch in all these configurations are left out. Initial
     configurations are the best of 1024 in the central half of every range, one of which is the middle: those with the largest
     min(smallest distance above the least one, 0.2 m) - 0.1 m |(q - middle) / half range|^2.
 
@@ -145,7 +146,7 @@ def begin_apart(
     found = sampled_distances(chain, shapes, (upper + lower) / 2 + share * half)
     close, smallest = CLOSE * np.quantile(found[:SAMPLES], LARGEST, axis=0), found[:SAMPLES].min(axis=0)
     given = np.broadcast_to(separation.distance, close.shape)
-    least = np.where(close >= given, given, np.where(smallest > 0, np.minimum(close, smallest), close))
+    least = np.where(close >= given, given, np.where(smallest > 0, np.minimum(close, smallest / 2), close))
     kept = least > 0
     if not kept.any():
         raise IdentificationError(
