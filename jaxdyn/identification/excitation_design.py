@@ -137,7 +137,7 @@ def rated(setting: Setting, problem: ExcitationProblem, near: Tangents | None, z
         tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, qd)
         rest.append((jnp.abs(tau) / limits.torque[None] - 1).reshape(-1))
     if near is not None:
-        rest.append(-(near.value + jnp.einsum("spj,sj->sp", near.slope, q - near.q)).reshape(-1))
+        rest.append(-jnp.ravel(near.value + jnp.einsum("spj,sj->sp", near.slope, q - near.q)))
     return Rating(value, (linear, jnp.concatenate(rest)), jnp.sqrt((weighted**2).sum(1).mean(0)))
 
 
