@@ -134,8 +134,8 @@ def begin_apart(
     given distance, unless a quarter of the largest is less. Such parts are always close together, such as fingers and
     neighbours but one: if they touch in one of the configurations, they keep that quarter, and otherwise no more than
     half of the smallest distance, so that they restrict nothing. Pairs that touch in all these configurations are left out.
-    Initial configurations are the best of 1024 in the central half of every range, one of which is the middle: those with the largest
-    min(smallest distance above the least one, 0.2 m) - 0.1 m |(q - middle) / half range|^2.
+    Initial configurations are the best of 1024 in the central half of every range, one of which is the middle: those with
+    the largest min(smallest distance above the least one, 0.2 m) - 0.1 m |(q - middle) / half range|^2.
 
     Raises:
         IdentificationError: all pairs always touch, or no configuration keeps all distances.
