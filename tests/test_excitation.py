@@ -431,15 +431,15 @@ def test_the_coarse_grid_asks_for_less_by_what_the_fine_one_shows(elbow_search):
 def test_steps_fall_along_half_a_cosine_while_the_penalty_grows(elbow_search, monkeypatch):
     rates, penalties, calls = [], [], []
 
-    def advance(setting, problem, state, rate, penalty):
+    def advance(setting, problem, near, state, rate, penalty, last):
         rates.append(np.asarray(rate))
-        penalties.append(float(penalty))
+        penalties.extend([float(penalty)] * bool(last))
         return state
 
     monkeypatch.setattr(excitation_design, "advance", advance)
-    elbow_search.state = SimpleNamespace(z=np.arange(3))
-    elbow_search.take = lambda: calls.append(("taken", len(rates))) or 2
-    elbow_search._tighten = lambda z: calls.append(("tightened", len(rates), int(z)))
+    elbow_search.state, elbow_search._near = SimpleNamespace(z=np.arange(3)), lambda z: None
+    elbow_search.take = lambda: calls.append(("taken", len(penalties))) or 2
+    elbow_search._tighten = lambda z: calls.append(("tightened", len(penalties), int(z)))
     for done in range(10):
         elbow_search.go_on(done, 10)
     falling = 0.02 + (1 - 0.02) * (1 + np.cos(np.pi * np.arange(200) / 200)) / 2
