@@ -17,9 +17,12 @@ from jaxdyn.geometry import Fixed, Shapes, closest_points, distances
 from jaxdyn.spatial.so3 import rotation_exp
 
 coal = pytest.importorskip("coal")
-EXACT = ("sphere", "capsule", "box", "plane")
-EXACT_PAIRS = [(a, b) for a in EXACT for b in EXACT if not {a, b} <= {"plane"} and (a, b) != ("box", "box")]
+EXACT = ("sphere", "capsule", "box", "cylinder", "plane")
+EXACT_PAIRS = [
+    (a, b) for a, b in itertools.product(EXACT, EXACT) if {a, b} != {"plane"} and not {a, b} <= {"box", "cylinder"}
+]
 SIZES = {"sphere": (0, 0, 0), "capsule": (0, 0, 0.3), "box": (0.2, 0.3, 0.1), "plane": (0, 0, 0)}
+SIZES["cylinder"] = 0.2, 0.2, 0.3
 
 
 @functools.cache
@@ -33,11 +36,16 @@ def two_shapes(kinds, count, seed=0, reach=0.8):
     pose = np.tile(np.eye(4), (count, 2, 1, 1))
     pose[..., :3, :3] = Rotation.random(2 * count, random_state=seed).as_matrix().reshape(count, 2, 3, 3)
     pose[..., :3, 3] = rng.uniform(-reach, reach, (count, 2, 3)) / 2
-    size = np.array([SIZES[kind] for kind in kinds]) * rng.uniform(0.3, 1.5, (count, 2, 3))
+    size = round_about_z(kinds, np.array([SIZES[kind] for kind in kinds]) * rng.uniform(0.3, 1.5, (count, 2, 3)))
     radius = np.array([{"sphere": 0.2, "capsule": 0.1}.get(kind, 0.0) for kind in kinds]) * rng.uniform(
         0.5, 1.5, (count, 2)
     )
     return pose, size, radius
+
+
+def round_about_z(kinds, size):
+    size[..., 1] = np.where(np.array(kinds) == "cylinder", size[..., 0], size[..., 1])
+    return size
 
 
 @functools.cache
@@ -64,6 +72,8 @@ def in_coal(kind, size, radius):
         return coal.Capsule(radius, 2 * size[2])
     if kind == "box":
         return coal.Box(*(2 * size))
+    if kind == "cylinder":
+        return coal.Cylinder(size[0], 2 * size[2])
     return coal.Halfspace(np.array([0.0, 0.0, 1.0]), 0.0)
 
 
@@ -86,8 +96,8 @@ def test_distances_are_those_of_coal(kinds):
     truth = by_coal(kinds, pose, size, radius)
     apart = truth > 0
     assert 100 < apart.sum() < 1000 - 50
-    # where coal's own iterations converge: it is exact for pairs without a box
-    shallow = truth > -0.9 * radius.sum(1) if "box" in kinds else truth > -np.inf
+    # where coal's own iterations converge: it is exact for pairs without a box or a cylinder
+    shallow = truth > (-np.inf if {"box", "cylinder"}.isdisjoint(kinds) else -0.9 * radius.sum(1))
     np.testing.assert_allclose(found.distance[shallow, 0], truth[shallow], atol=1e-9)
     check_points(kinds, pose, size, radius, found)
 
@@ -103,11 +113,33 @@ def check_points(kinds, pose, size, radius, found):
         core = local - radius[:, side, None] * normal
         if kind == "plane":
             np.testing.assert_allclose(local[:, 2], 0, atol=1e-9)
-        else:
-            assert (np.abs(core) <= size[:, side] * (1 + 1e-9) + 1e-9).all()
-            # the point supports its core: all of the core lies behind the plane through it
-            highest = (np.abs(normal) * size[:, side]).sum(1)
-            np.testing.assert_allclose((core * normal).sum(1), highest, atol=1e-8)
+            continue
+        # the point supports its core: all of the core lies behind the plane through it
+        np.testing.assert_allclose((core * normal).sum(1), highest(kind, size[:, side], normal), atol=1e-8)
+        extent = np.stack([np.hypot(*core.T[:2]), core[:, 2]], 1) if kind == "cylinder" else core
+        most = size[:, side, 1:] if kind == "cylinder" else size[:, side]
+        assert (np.abs(extent) <= most * (1 + 1e-9) + 1e-9).all()
+
+
+def highest(kind, size, n):
+    """The largest n . x of the points x of a core about its centre."""
+    along = np.abs(n) * size
+    return np.hypot(n[..., 0], n[..., 1]) * size[..., 0] + along[..., 2] if kind == "cylinder" else along.sum(-1)
+
+
+@pytest.mark.parametrize("kinds", [("capsule", "box"), ("capsule", "cylinder"), ("sphere", "cylinder")], ids="-".join)
+def test_in_overlap_no_direction_separates_better(kinds):
+    """All segments enter the other core; gap(n) of every direction is a bound of the distance."""
+    pose, size, radius = two_shapes(kinds, 1000, seed=6, reach=0.1)
+    found = on_two_bodies(kinds, pose, size, np.zeros_like(radius))
+    assert np.mean(found.distance < 0) > 0.95
+    check_points(kinds, pose, size, np.zeros_like(radius), found)
+    for n in np.random.default_rng(0).normal(size=(4000, 3)):
+        n /= np.linalg.norm(n)
+        along = (pose[:, 1, :3, 3] - pose[:, 0, :3, 3]) @ n
+        for side, kind in enumerate(kinds):
+            along -= highest(kind, size[:, side], n @ pose[:, side, :3, :3])
+        assert (along <= found.distance[:, 0] + 1e-12).all()
 
 
 @pytest.mark.parametrize("kinds", [("capsule", "capsule"), ("sphere", "capsule"), ("capsule", "plane")], ids="-".join)
@@ -138,7 +170,7 @@ def test_derivatives_are_those_of_central_differences(kinds):
     pose, size, radius = two_shapes(kinds, 200, seed=1)
     rng = np.random.default_rng(5)
     spin, shift = rng.normal(size=(2, 200, 2, 3))
-    change = size * rng.normal(size=size.shape), radius * rng.normal(size=radius.shape)
+    change = round_about_z(kinds, size * rng.normal(size=size.shape)), radius * rng.normal(size=radius.shape)
 
     def along(step, pose, size, radius, spin, shift, stretch, swell):
         turn = jax.vmap(lambda w: rotation_exp(step * w))(spin)
@@ -277,6 +309,14 @@ def special_pairs():
     yield "a capsule through a box", ("capsule", "box"), (eye, eye), (line, cube), (0.05, 0.0), -0.15
     yield "a capsule on a face", ("capsule", "box"), (at(0.2, 0, 0), eye), (line, cube), (0.05, 0.0), 0.05
     yield "a box of no size", ("capsule", "box"), (eye, at(1, 0, 0)), (line, ball), (0.1, 0.0), 0.9
+    rod = (0.1, 0.1, 0.3)
+    yield "a point in a cylinder", ("sphere", "cylinder"), (eye, eye), (ball, rod), (0.0, 0.0), -0.1
+    yield "a point on a rim", ("sphere", "cylinder"), (at(0.1, 0, 0.3), eye), (ball, rod), (0.0, 0.0), 0.0
+    yield "a capsule along an axis", ("capsule", "cylinder"), (eye, eye), (line, rod), (0.05, 0.0), -0.15
+    yield "a capsule on a side", ("capsule", "cylinder"), (at(0.1, 0, 0), eye), (line, rod), (0.05, 0.0), -0.05
+    yield "a capsule across an axis", ("capsule", "cylinder"), (turn, eye), (line, rod), (0.05, 0.0), -0.15
+    yield "a capsule on an end", ("capsule", "cylinder"), (at(0, 0, 0.3, turn), eye), (line, rod), (0.05, 0.0), -0.05
+    yield "a cylinder of no size", ("capsule", "cylinder"), (eye, at(1, 0, 0)), (line, ball), (0.1, 0.0), 0.9
     yield "a sphere in a plane", ("sphere", "plane"), (eye, eye), (ball, ball), (0.1, 0.0), -0.1
     yield "a box on a plane", ("box", "plane"), (at(0, 0, 0.3), eye), (cube, ball), (0.0, 0.0), 0.0
 
@@ -301,12 +341,19 @@ def test_batch_of_random_touching_pairs_has_no_nan():
     """Poses on a coarse lattice, where shapes are often parallel, concentric or touching."""
     rng = np.random.default_rng(4)
     quarter = Rotation.create_group("O").as_matrix()
-    for kinds in (("capsule", "capsule"), ("capsule", "box"), ("sphere", "box"), ("box", "plane")):
+    for kinds in (
+        ("capsule", "capsule"),
+        ("capsule", "box"),
+        ("sphere", "box"),
+        ("box", "plane"),
+        ("capsule", "cylinder"),
+    ):
         pose = np.tile(np.eye(4), (4000, 2, 1, 1))
         pose[..., :3, :3] = quarter[rng.integers(0, 24, (4000, 2))]
         pose[..., :3, 3] = rng.integers(-2, 3, (4000, 2, 3)) * 0.1
         size = np.where(np.array([SIZES[k] for k in kinds]) > 0, 0.1, 0.0) * rng.integers(0, 3, (4000, 2, 3))
-        size[:, :, :2] = np.where(np.array([k == "box" for k in kinds])[:, None], size[:, :, :2], 0.0)
+        size[:, :, :2] = np.where(np.array([k in ("box", "cylinder") for k in kinds])[:, None], size[:, :, :2], 0.0)
+        size = round_about_z(kinds, size)
         found = on_two_bodies(kinds, pose, size, np.full((4000, 2), 0.1))
         assert all(np.isfinite(x).all() for x in found)
         slope = on_two_bodies(kinds, pose, size, np.full((4000, 2), 0.1), slopes)

@@ -134,17 +134,17 @@ def test_the_command_keeps_apart_what_the_files_describe(model, tmp_path, capsys
     own, cell = ({name for pair in x.shapes.pair_names for name in pair} for x in given)
     assert {"floor", "fore"} <= own and {"post", "fore"} <= cell and not own & {"post"} and not cell & {"floor"}
     assert [float(x.distance) for x in given] == [0.03, 0.05]
-    assert "no collision shapes" not in capsys.readouterr().err
+    assert "shapes are not known" not in capsys.readouterr().err
     assert main([*command, "--clearance", "none", "--environment", str(obstacle)]) == 2
-    assert "--environment needs a clearance" in capsys.readouterr().err
+    assert "--environment and --srdf need a clearance" in capsys.readouterr().err
     assert main([*command, "--clearance", "none"]) == 1 and given[2] is None
 
 
 def test_the_command_says_that_nothing_is_kept_apart(tmp_path, capsys, given):
     bare = tmp_path / "bare.urdf"
-    said = "no collision shapes: nothing keeps the robot from touching itself or the floor"
+    said = "the shapes are not known: nothing keeps the robot from touching itself or the floor"
     mesh = "<collision><geometry><mesh filename='missing.stl'/></geometry></collision>"
-    for shapes, reason in (("", "has no collision shapes"), (mesh, "missing.stl was not found")):
+    for shapes, reason in (("", said), (mesh, "missing.stl was not found")):
         bare.write_text(arm(shapes))
         assert main(["excite", str(bare), "--out", str(tmp_path / "t.csv")]) == 1
         shown = capsys.readouterr().err

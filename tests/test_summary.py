@@ -64,8 +64,8 @@ def test_a_solution_says_how_it_ended():
 
 def test_inverse_kinematics_says_how_far_off_it_is():
     shapes = jnp.asarray([0.1, 0.2]), jnp.asarray([0, 0, 3e-3, 0, 4e-3, 0])
-    found = InverseKinematics(*shapes, *(jnp.asarray(x) for x in (6, 100, 0)))
-    assert "off by 0.003 rad and 0.004 m" in printed(found) and "[0.1 0.2]" in printed(found)
+    found = InverseKinematics(*shapes, *(jnp.asarray(x) for x in (6, 100, 0, -0.02)))
+    assert "off by 0.003 rad and 0.004 m, clearance -0.02 m" in printed(found) and "[0.1 0.2]" in printed(found)
     assert "no start converged" in printed(found)
     several = jax.tree.map(lambda x: jnp.stack([x] * 5), found)
     assert "5 of 5: no start converged" in printed(several) and "(5, 2)" in printed(several)

@@ -65,9 +65,6 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet:
         for note in found.notes:
             print(f"note: {note}")
-        count = len(found.violations)
-        verdict = f"{count} violation{'s'[: count != 1]}" if count else "within all limits"
-        print(
-            f"{found.table()}\n\n{options.motion}: {len(motion)} samples, {motion.t[-1] - motion.t[0]:.6g} s: {verdict}"
-        )
+        extent = f"{len(motion)} samples, {motion.t[-1] - motion.t[0]:.6g} s"
+        print(f"{found.table()}\n\n{options.motion}: {extent}: {found.verdict}")
     return arguments.OK if found.passed else arguments.BAD_INPUT

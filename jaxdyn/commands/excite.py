@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import WrongUsage, finite, numbers, positive
-from .inputs import check_logs, load_possible, read_logs, use_float64
+from .inputs import check_logs, load_possible, load_shapes, read_logs, use_float64
 from .progress import Progress
 from .settings import READING, add_settings, settings_of
 
@@ -86,10 +86,7 @@ def _add_clearance(option) -> None:
     about = "least distance of the robot's collision shapes from each other, from the floor and from obstacles [m], or none "
     about += "(default: 0.03)"
     option("--clearance", type=distance, default=0.03, metavar="M", help=about)
-    about = "do not keep the robot above z = 0 of its base frame, which is by default the floor, or the table, wall or ceiling "
-    option("--no-floor", action="store_true", help=about + "to which its base is mounted")
-    about = "URDF file of obstacles in the base frame: collision shapes of links that fixed joints connect"
-    option("--environment", metavar="FILE", help=about)
+    arguments.add_shapes(option)
 
 
 def _add_design(option) -> None:
@@ -130,8 +127,8 @@ def run(options: argparse.Namespace) -> int:
         raise WrongUsage(
             "--rows, --columns, --topic and --gains say how the log of --compare is read, but none is given"
         )
-    if options.environment and options.clearance is None:
-        raise WrongUsage("--environment needs a clearance, but --clearance is none")
+    if (options.environment or options.srdf) and options.clearance is None:
+        raise WrongUsage("--environment and --srdf need a clearance, but --clearance is none")
     check_logs(options, 1)
     use_float64()
     from ..identification.columns import Columns
@@ -176,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
             for note in clearance.shapes.notes:
                 if note.startswith("omitted"):
                     print(note)
-            if not options.no_floor:
+            if options.floor:
                 print("z = 0 of the base frame is a floor, which the robot does not touch; --no-floor leaves it out")
         if options.acceleration is None:
             print(
@@ -200,21 +197,14 @@ def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "Fou
 
 def _clearance(options: argparse.Namespace, chain: "Chain") -> "Separation | None":
     """What the robot keeps apart from itself, the floor and obstacles; None, with a warning, if its shapes are not known."""
-    from ..errors import ModelError, warn
-    from ..geometry import floor, read, with_environment
+    from ..errors import warn
     from ..identification import Separation
 
-    if options.clearance is None:
+    if options.clearance is None or options.shapes == "none":
         return None
-    try:
-        shapes = read(options.model, chain, samples=0)  # the design itself leaves out pairs that always touch
-    except ModelError as error:
-        if options.environment:
-            raise
-        warn(f"no collision shapes: nothing keeps the robot from touching itself or the floor ({error.fault})")
+    # the design itself leaves out pairs that always touch
+    shapes = load_shapes(options, options.model, chain, required=False, samples=0)
+    if shapes is None:
+        warn("the shapes are not known: nothing keeps the robot from touching itself or the floor")
         return None
-    if not options.no_floor:
-        shapes = with_environment(chain, shapes, [floor()])
-    if options.environment:
-        shapes = with_environment(chain, shapes, options.environment)
     return Separation(shapes, options.clearance)

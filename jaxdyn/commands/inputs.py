@@ -83,10 +83,13 @@ def read_model(
     )
 
 
-def load_shapes(options: argparse.Namespace, path: str, chain: "Chain", required: bool = True) -> "Shapes | None":
+def load_shapes(
+    options: argparse.Namespace, path: str, chain: "Chain", required: bool = True, **choice: Any
+) -> "Shapes | None":
     """Read the shapes of a robot and its surroundings, with `add_shapes`; None if its file has none.
 
-    If they are required, that is a warning, and shapes that cannot be read are an error; otherwise, a warning.
+    If they are required, that is a warning, and shapes that cannot be read are an error; otherwise, a warning. Further
+    arguments choose the pairs (`geometry.read`).
     """
     from .. import geometry
     from ..errors import ModelError, warn
@@ -105,9 +108,9 @@ def load_shapes(options: argparse.Namespace, path: str, chain: "Chain", required
             warn(f"{path} has no {options.shapes} shapes: no distances are checked{other}")
         return None
     try:
-        shapes = geometry.read(path, chain, visual=visual, packages=packages, srdf=options.srdf)
+        shapes = geometry.read(path, chain, visual=visual, packages=packages, srdf=options.srdf, **choice)
     except ModelError as error:
-        if required or options.srdf:
+        if required or options.srdf or options.environment:
             raise
         warn(f"no distances are checked: {error}")
         return None

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain, ancestor_mask, layout
-from ..model.configuration import differences, positions_at
+from ..model.configuration import differences, joint_positions, positions_at
 from .pairs import sampled_distances
 from .shapes import Shapes
 
@@ -100,10 +100,8 @@ def _unresolved(times: np.ndarray, distance: np.ndarray, low: np.ndarray, cleara
     tolerance = np.maximum(_RESOLUTION, _SHARE * np.abs(least - clearance))
     below = distance < clearance
     first = np.where(below.any(axis=0), below.argmax(axis=0), len(times))
-    before = (
-        np.arange(1, len(times))[:, None] <= first
-    )  # of each interval, whether its end is before the contact, or is it
-    begins = np.arange(1, len(times))[:, None] == first
+    end = np.arange(1, len(times))[:, None]
+    before, begins = end <= first, end == first  # the interval ends before the contact or with it; it ends with it
     open_ = (low < least - tolerance) | (before & ~begins & (low < clearance - _RESOLUTION))
     length = np.diff(times)
     open_ |= begins & (length > _RESOLUTION)[:, None]
@@ -157,28 +155,24 @@ def _reach(chain: Chain, shapes: Shapes, q: Float[np.ndarray, "N nq"]) -> tuple[
     carries = np.where(links[:, None] >= 0, above[links], False)
     extent = _extents(shapes)
     bounded = extent[np.isfinite(extent)]
-    extent = np.where(
-        np.isfinite(extent), extent, offsets.sum() + bounded.max(initial=0.0)
-    )  # a plane: that of the others
+    # for planes, that of the others
+    extent = np.where(np.isfinite(extent), extent, offsets.sum() + bounded.max(initial=0.0))
     return np.where(carries, between.reshape(-1, chain.n)[links] + extent[:, None], 0.0), carries
 
 
 def _travel(chain: Chain, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, " n"]:
     """Bound of the displacement of each link's origin by its own joint during the motion [m]."""
-    where, screw = layout(chain), np.asarray(chain.screw, float)
-    coordinates = np.zeros((len(q), chain.nv))
-    coordinates[:, where.columns] = q[:, where.entries]
-    if chain.coupling is not None:
-        coordinates = coordinates @ np.asarray(chain.coupling.matrix, float).T + np.asarray(
-            chain.coupling.offset, float
-        )
-    axial = np.where(screw[:, :3].any(axis=1), np.abs((screw[:, :3] * screw[:, 3:]).sum(axis=1)), 1.0)
-    travel = np.abs(coordinates).max(axis=0) * axial  # along the axis; about it, by at most twice its distance
-    travel += 2 * np.where(screw[:, :3].any(axis=1), np.linalg.norm(screw[:, 3:], axis=1), 0.0)
-    for joint in where.curved:
-        travel[joint.columns] = (
-            0.0  # spherical joints do not displace the origin, and free ones are below no other joint
-        )
+    screw = np.asarray(chain.screw, float)
+    turns, v = screw[:, :3].any(axis=1), screw[:, 3:]
+    along = np.where(
+        turns, np.abs((screw[:, :3] * v).sum(axis=1)), 1.0
+    )  # along the axis of the joint, per radian or metre
+    about = 2 * np.where(turns, np.linalg.norm(v, axis=1), 0.0)  # at most twice the distance from the axis
+    travel = np.abs(joint_positions(chain, q)).max(axis=0) * along + about
+    for joint in layout(
+        chain
+    ).curved:  # spherical joints do not displace the origin; free ones are below no other joint
+        travel[joint.columns] = 0.0
     return travel
 
 

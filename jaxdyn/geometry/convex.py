@@ -14,7 +14,7 @@ same way, so that |v| never falls below it, which would make v / |v| inaccurate.
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,12 @@ from jaxtyping import Array, Bool
 
 from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Vec, add, cross, dot, scale, sub
-from .cores import Closest, Core, gap, perpendicular
+from .cores import Closest, Core, gap, perpendicular, select
 from .shapes import Kind
 
-T = TypeVar("T")
 LIMIT, LIMIT_AGAIN = 64, 24  # iterations from the first direction, and from each of the others
 MARGIN = 1e-3  # of the extent of D
+STALLED = 2  # iterations without progress; a single one happens if the closest point is at the end of an edge
 # depth, as a share of the extent of D, up to which the first local maximum is the largest for cores without small faces
 SHALLOW = 0.05
 
@@ -49,7 +49,7 @@ class _Search(NamedTuple):
     n: Vec  # the best direction so far
     gap: Component  # gap(n)
     start: Component  # gap(n) when p was last moved
-    stalled: Bool[Array, "*lanes"]
+    stalled: Component  # number of iterations since |v| or p last changed
     done: Bool[Array, "*lanes"]
     left: Component  # iterations
 
@@ -62,10 +62,10 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
     # relative to the centre of A, for accuracy far from the origin
     origin, centre = a.centre, sub(b.centre, a.centre)
     a, b = a._replace(centre=scale(0, a.centre)), b._replace(centre=centre)
-    n, extent = _best(kinds, a, b, _candidates(kinds, a, b))
+    n, w, extent = _best(kinds, a, b, _candidates(kinds, a, b))
     margin, shallow = MARGIN * extent, 0 if "hull" in kinds else SHALLOW * extent
-    noise = 16 * jnp.finfo(extent.dtype).eps * (extent + _norm(centre))
     rounding = 16 * jnp.finfo(extent.dtype).eps
+    noise = rounding * (extent + _norm(centre))
     curved = not {"cylinder", "ellipsoid"}.isdisjoint(kinds)
     tolerance = max(1e-10, rounding) if curved else rounding
 
@@ -78,17 +78,17 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         g, x, y = gap(kinds, a, b, n)
         error = tolerance * (extent + length)
         lower = g - dot(n, s.p)
-        found = (length - lower <= error) | s.stalled
+        found = (length - lower <= error) | (s.stalled >= STALLED)
         gained = 2 * (lower - margin) > length - margin
         apart = (s.p[0] == 0) & (s.p[1] == 0) & (s.p[2] == 0)
         better = (g > s.gap) & ~s.done
         done = s.done | (found & (apart | (jnp.maximum(g, s.gap) - s.start <= error)))
         move = found | (~apart & (gained | (g > margin)))
         g, *point, better, done, move = settled(g, *n, *sub(y, x), *x, better, done, move)
-        n, w, g = _where(better, _vector(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
-        p = _vector(settled(*_where(move, moved(n, g), s.p)))
+        n, w, g = select(better, _vector(point[:3]), s.n), _point(point[3:]), jnp.where(better, g, s.gap)
+        p = _vector(settled(*select(move, moved(n, g), s.p)))
         squared, v, points = _closest(p, w, s.points, noise)
-        stalled = ~move & (squared >= s.squared)
+        stalled = jnp.where(move | (squared < s.squared), 0, s.stalled + 1)
         return _Search(points, p, v, squared, n, g, jnp.where(move, g, s.start), stalled, done, s.left - 1)
 
     def from_start(
@@ -97,17 +97,13 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         old, old_gap, _ = best
         u, v = _tangents(old)
         n = add(old, scale(start[0], u), scale(start[1], v))
-        n = _vector(settled(*scale(1 / _norm(n), n)))
-        g, x, y = gap(kinds, a, b, n)
-        g, *point = settled(g, *sub(y, x), *x)
-        w = _point(point)
-        p = _vector(settled(*moved(n, g)))
-        v = _vector(settled(*sub(w.d, p)))
-        never = g != g
-        s = _Search((w, w, w), p, v, dot(v, v), n, g, g - 1, never, old_gap >= -shallow, start[2])
+        # the first iteration evaluates gap(n) and moves p, as if the search from another p had ended with this direction
+        low, far = -1e6 * extent, (extent,) * 3
+        stalled, done = jnp.full_like(extent, STALLED), old_gap >= -shallow
+        s = _Search((w, w, w), far, n, dot(n, n), n, low, low, stalled, done, start[2])
         s = jax.lax.while_loop(lambda s: (s.left > 0) & ~jnp.all(s.done), improve, s)
         found = s.n, s.gap, _combined(add(s.p, s.v), s.points)
-        return _where(s.gap > old_gap, found, best), None
+        return select(s.gap > old_gap, found, best), None
 
     starts = tuple(jnp.asarray(x, extent.dtype) for x in zip(*_starts(kinds), strict=True))
     nothing = scale(0, n)
@@ -132,7 +128,7 @@ def _combined(d: Vec, points: tuple[Point, Point, Point]) -> Vec:
         share = jnp.clip(dot(sub(d, start), edge) / jnp.maximum(dot(edge, edge), info.tiny), 0, 1)
         miss = sub(add(start, scale(share, edge)), d)
         square, *at = settled(dot(miss, miss), *add(here, scale(share, sub(there, here))))
-        best, least = _where(square < least, _vector(at), best), jnp.minimum(least, square)
+        best, least = select(square < least, _vector(at), best), jnp.minimum(least, square)
     return best
 
 
@@ -164,12 +160,12 @@ def _candidates(kinds: tuple[Kind, Kind], a: Core, b: Core) -> list[Vec]:
     centre = sub(b.centre, a.centre)
     axes = tuple(_axes(kind, core) for kind, core in zip(kinds, (a, b), strict=True))
     found = [centre, *axes[0], *axes[1]]
-    for kind, own in zip(kinds, axes, strict=True):
-        if kind in ("capsule", "cylinder"):
-            found.append(sub(centre, scale(dot(own[0], centre), own[0])))
+    for kind, core, own in zip(kinds, (a, b), axes, strict=True):
+        if kind in ("capsule", "cylinder"):  # the second one is for centres on the axis
+            found += [sub(centre, scale(dot(own[0], centre), own[0])), core.rotation[0::3]]
     if {"ellipsoid", "hull"}.isdisjoint(kinds):
         found += [cross(u, v) for u in axes[0] for v in axes[1]]
-    ahead = [_where(dot(n, centre) < 0, scale(-1, n), n) for n in found]
+    ahead = [select(dot(n, centre) < 0, scale(-1, n), n) for n in found]
     return ahead + [scale(-1, n) for n in ahead] if "hull" in kinds else ahead
 
 
@@ -180,30 +176,33 @@ def _axes(kind: Kind, core: Core) -> list[Vec]:
     return [core.rotation[k::3] for k in ((2,) if kind in ("capsule", "cylinder") else (0, 1, 2))]
 
 
-def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> tuple[Vec, Component]:
-    """The candidate with the largest gap, made a unit vector, and the extent of D: its largest distance from its centre."""
+def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> tuple[Vec, Point, Component]:
+    """The candidate with the largest gap, made a unit vector; a point of D; and the extent of D, from its centre."""
     centre = sub(b.centre, a.centre)
     components = [x for core in (a, b) for x in (*core.rotation, *core.centre, *core.size)]
     shape = functools.reduce(jnp.broadcast_shapes, (jnp.shape(x) for x in components))
     dtype = jnp.result_type(*components, *(core.vertices for core in (a, b) if core.vertices is not None))
     stacked = [jnp.stack([jnp.broadcast_to(n[k], shape) for n in candidates]).astype(dtype) for k in range(3)]
 
-    def body(state: tuple[Vec, Component, Component], candidate: tuple[Array, ...]):
-        best_n, best, extent = state
+    def body(state: tuple[Vec, Component, Component, Point], candidate: tuple[Array, ...]):
+        best_n, best, extent, _ = state
         squared = dot(candidate, candidate)
         usable = squared > jnp.finfo(dtype).tiny
         i, j, k = scale(jnp.where(usable, 1 / jnp.sqrt(jnp.where(usable, squared, 1)), 0), candidate)
         n = jnp.where(usable, i, 1), j, k
         g, x, y = gap(kinds, a, b, n)
-        g, *unit = settled(g, *n)
+        g, *point = settled(g, *n, *sub(y, x), *x)
+        n, w = _vector(point[:3]), _point(point[3:])
         better = g > best
-        extent = jnp.maximum(extent, _norm(sub(sub(y, x), centre)))
-        return (_where(better, _vector(unit), best_n), jnp.where(better, g, best), extent), None
+        extent = jnp.maximum(extent, _norm(sub(w.d, centre)))
+        return (select(better, n, best_n), jnp.where(better, g, best), extent, w), None
 
     zero = jnp.zeros(shape, dtype)
+    zeros = zero, zero, zero
     # the smallest extent is for points that coincide
-    n, _, extent = jax.lax.scan(body, ((zero, zero, zero), zero - jnp.inf, zero + 1e-9), tuple(stacked))[0]
-    return n, extent
+    start = zeros, zero - jnp.inf, zero + 1e-9, Point(zeros, zeros)
+    n, _, extent, w = jax.lax.scan(body, start, tuple(stacked))[0]
+    return n, w, extent
 
 
 def _closest(
@@ -222,9 +221,9 @@ def _closest(
     best, v, unused = squares[0], feet[0][1], 2
     for square, (_, other), vertex in zip(squares[1:], feet[1:], (0, 1, 2, 0, 1), strict=True):
         nearer = square < best
-        best, v = jnp.where(nearer, square, best), _where(nearer, other, v)
+        best, v = jnp.where(nearer, square, best), select(nearer, other, v)
         unused = jnp.where(nearer, vertex, unused)
-    return best, v, (w, _where(unused == 0, points[1], points[0]), _where(unused == 2, points[1], points[2]))
+    return best, v, (w, select(unused == 0, points[1], points[0]), select(unused == 2, points[1], points[2]))
 
 
 def _on_edge(d: Vec, e: Vec) -> tuple[Component, Vec]:
@@ -248,8 +247,3 @@ def _on_face(d: Vec, e: Vec, f: Vec, noise: Component) -> tuple[Component, Vec]:
 def _norm(v: Vec) -> Component:
     """Euclidean length, bounded away from zero."""
     return jnp.sqrt(jnp.maximum(dot(v, v), jnp.finfo(v[0].dtype).tiny))
-
-
-def _where(condition: Component, x: T, y: T) -> T:
-    """`jnp.where` of each component."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)

@@ -15,15 +15,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..dynamics.engine.lanes import PerLink, by_batch, is_zero, scan_links, scan_shared, sparse_jvp, spread_over_lanes
-from ..dynamics.engine.sweep import Link, next_pose_finely, outward, start_pose
+from ..dynamics.engine.kernel import blank_results, linear_map, mode
+from ..dynamics.engine.lanes import (
+    PerLink,
+    by_batch,
+    fold_shared,
+    is_zero,
+    scan_links,
+    scan_shared,
+    sparse_jvp,
+    spread_over_lanes,
+)
+from ..dynamics.engine.sweep import Link, inward, next_pose_finely, outward, start_pose
 from ..errors import ModelError
 from ..model.chain import Chain, Position, ancestor_mask
 from ..model.compiled import compiled
 from ..model.configuration import place
-from ..spatial.components import add, cross, matmul, rotate, scale, sub
+from ..spatial.components import add, cross, dot, matmul, rotate, scale, sub
 from .cores import Core
-from .primitives import closest, differentiable
+from .primitives import closest, differentiable, needs_search
 from .shapes import KINDS, Fixed, Kind, Shapes
 
 
@@ -50,7 +60,7 @@ def distances(chain: Chain, shapes: Shapes, q: Position) -> Float[Array, " p"]:
     """Signed distance of every pair in `shapes.pairs` [m].
 
     It is the length of the shortest segment between the shapes, or the negative of the shortest translation that separates
-    them. It is exact for spheres, capsules, boxes and planes. If a cylinder, an ellipsoid or a hull is involved, it is exact
+    them. It is exact for spheres and capsules with each other, boxes or cylinders, and for planes. For other pairs, it is exact
     apart and in shallow contact, and in deep overlap a lower bound (see docs/shapes.md).
 
     Derivatives with respect to q and all leaves of the robot and the shapes are exact, for q
@@ -84,6 +94,9 @@ class Scene(NamedTuple):
 
 
 def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Array, " n"]]:
+    if (most := max(shapes.links, default=-1)) >= chain.n:
+        fault = f"shape {shapes.names[shapes.links.index(most)]} is on link {most}, but the robot has {chain.n} links"
+        raise ModelError(fault, "read or make the shapes for this robot")
     links, x = place(chain, q)
     base = jnp.eye(4, dtype=x.dtype) if chain.base_pose is None else chain.base_pose.astype(x.dtype)
     return Scene(links, shapes, base), x
@@ -122,6 +135,55 @@ def _with_wrenches(scene: Scene, x: PerLink) -> _Wrenches:
     return _Wrenches(distance, tuple(wrench), screws, bodies.centre)
 
 
+class _Loads(NamedTuple):
+    """What the forces on all pairs exert: torques of the joints, and a wrench on the robot about a point."""
+
+    torque: Float[Array, "n *#lanes"]
+    wrench: Float[Array, "6 *#lanes"]
+    point: tuple[Array, ...]
+
+
+@by_batch(size=_size)
+def _loads(scene: Scene, x: PerLink, force: Float[Array, "p *#lanes"]) -> _Loads:
+    """The loads of forces that act along the normals, on the first shapes of pairs in their opposite direction."""
+    bodies, screws = _placed(scene, x)
+    on_links = (_added_up if mode().in_kernel else _gathered)(scene, bodies, spread_over_lanes(force))
+    own = tuple(component[: scene.chain.n] for component in on_links)
+    gather = lambda below, _, here: (add(below, here), add(below, here))
+    carried = inward(scene.chain, x, gather, (jnp.zeros_like(bodies.centre[0]),) * 6, own)
+    return _Loads(dot(screws, carried), jnp.stack([component.sum(0) for component in own]), bodies.centre)
+
+
+def _added_up(scene: Scene, bodies: "Bodies", force: Array) -> tuple[Array, ...]:
+    """The wrenches on all links, six components (at least n rows, *lanes), pair by pair."""
+    links = np.array(scene.shapes.links, np.int32) % (scene.chain.n + 1)
+    evaluate = _evaluator(scene.shapes, bodies)
+    total = blank_results((scene.chain.n + 1,) * 6, (force[0],) * 6)
+    for group in _groups(scene.shapes.fixed).members:
+
+        def add_pair(total, at, kinds=group.kinds):
+            pair, (a, b), place = at
+            shared, found = evaluate(kinds, pair)
+            wrench = scale(_rows(force, place), (*found.moment, *found.normal))
+            for link, sign in ((a, -1), (b, 1)):
+                moved = zip(total, add(_rows(total, link), scale(sign, wrench)), strict=True)
+                total = tuple(jax.lax.dynamic_update_index_in_dim(x, y, link, 0) for x, y in moved)
+            return total, shared
+
+        total = fold_shared(add_pair, total, (tuple(group.pairs.T), tuple(links[group.pairs].T), group.places))
+    return total
+
+
+def _gathered(scene: Scene, bodies: "Bodies", force: Array) -> tuple[Array, ...]:
+    """As `_added_up`, all pairs at once."""
+    pairs, links = np.array(scene.shapes.pairs, int).reshape(-1, 2), np.array(scene.shapes.links, int)
+    on_links = np.zeros((scene.chain.n + 1, len(pairs)))
+    for side, sign in ((0, -1), (1, 1)):
+        np.add.at(on_links, (links[pairs[:, side]], np.arange(len(pairs))), sign)
+    wrench = _all_pairs(scene.shapes, bodies, lambda pair: (*pair.moment, *pair.normal))
+    return tuple(jnp.tensordot(jnp.asarray(on_links, force.dtype), force * component, 1) for component in wrench)
+
+
 @by_batch(size=_size)
 def _differentiable(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
     """The distances, which JAX differentiates with respect to all leaves."""
@@ -135,14 +197,35 @@ def _(primals, tangents):
     others = {name: t for name, t in vars(of_chain).items() if name not in ("topology", "base_pose")}
     if not all(map(is_zero, jax.tree.leaves((others, of_shapes, of_base), is_leaf=is_zero))):
         return sparse_jvp(_differentiable, primals, tangents)
-    found = _with_wrenches(scene, x)
-    n, moved = scene.chain.n, of_chain.base_pose
-    moves = jnp.asarray(_relative(scene), x.dtype)
-    screws = jnp.stack(found.screws)
-    change = (jnp.zeros_like(screws) if is_zero(of_x) else screws * of_x[None]) @ moves[:n]
-    if moved is not None and not is_zero(moved):
-        change += _twist_at(jnp.stack(found.point), scene.chain.base_pose, moved)[:, None] * moves[n:]
-    return found.distance, jnp.sum(jnp.stack(found.wrenches) * change, axis=0)
+    moved = () if is_zero(of_chain.base_pose) or of_chain.base_pose is None else (of_chain.base_pose,)
+    motion = jnp.zeros_like(x) if is_zero(of_x) else of_x, *moved
+    if any(needs_search(group.kinds) for group in _groups(scene.shapes.fixed).members):
+        found = _with_wrenches(scene, x)
+        return found.distance, _change(scene, found, motion)
+    # without outputs for each pair, reverse mode is three times as fast (a humanoid with 412 pairs, batch 4096)
+    change = lambda at, motion: _change(at[0], _with_wrenches(at[0], at[1]), motion)
+    loads = lambda at, force: _pulled_back(at[0], at[1], force)[: len(motion)]
+    return _distances(scene, x), linear_map(change, loads, (scene, x), motion)
+
+
+def _change(scene: Scene, found: _Wrenches, motion: tuple[Array, ...]) -> Float[Array, " p"]:
+    """The change of the distances with that of x, and with that of the base's pose, if it is given."""
+    of_x, *moved = motion
+    moves, n = jnp.asarray(_relative(scene), of_x.dtype), scene.chain.n
+    change = (jnp.stack(found.screws) * of_x[None]) @ moves[:n]
+    for pose in moved:
+        assert scene.chain.base_pose is not None
+        change += _twist_at(jnp.stack(found.point), scene.chain.base_pose, pose)[:, None] * moves[n:]
+    return jnp.sum(jnp.stack(found.wrenches) * change, axis=0)
+
+
+def _pulled_back(scene: Scene, x: Float[Array, " n"], force: Float[Array, " p"]) -> tuple[Array, ...]:
+    """The transpose of `_change`."""
+    found, pose = _loads(scene, x, force), scene.chain.base_pose
+    if pose is None:
+        return (found.torque,)
+    twist = functools.partial(_twist_at, jnp.stack(found.point), pose)
+    return found.torque, *jax.linear_transpose(twist, pose)(found.wrench)
 
 
 @_points.defjvp
@@ -216,15 +299,26 @@ def _rows(tree: Any, index: Array) -> Any:
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
 
 
-class Groups(NamedTuple):
-    """The pairs by the kinds of their shapes, in the order of `KINDS`, and with capsules for spheres.
+class Group(NamedTuple):
+    """Pairs whose shapes have the same kinds, in the order of `KINDS`.
 
     Attributes:
-        members: kinds of a group, whether its pairs are turned round for this order, and their shapes.
-        order: where each pair is in the concatenated groups.
+        kinds: the kinds, with capsules for spheres.
+        turned: whether the order of the shapes is turned round for that of their kinds.
+        pairs: the shapes of each pair, in the order of the kinds.
+        places: indices of the pairs in `Shapes.pairs`.
     """
 
-    members: tuple[tuple[tuple[Kind, Kind], bool, Int[np.ndarray, "_ 2"]], ...]
+    kinds: tuple[Kind, Kind]
+    turned: bool
+    pairs: Int[np.ndarray, "_ 2"]
+    places: Int[np.ndarray, " _"]
+
+
+class Groups(NamedTuple):
+    """All pairs, and where each is in the concatenated groups."""
+
+    members: tuple[Group, ...]
     order: Int[np.ndarray, " p"]
 
 
@@ -237,8 +331,12 @@ def _groups(fixed: Fixed) -> Groups:
         members.setdefault(((kinds[b], kinds[a]) if turned else (kinds[a], kinds[b]), turned), []).append(k)
     order = np.argsort(np.array([k for group in members.values() for k in group], int))
     pairs = np.array(fixed.pairs, np.int32).reshape(-1, 2)
-    found = ((kind, turned, pairs[ks][:, ::-1] if turned else pairs[ks]) for (kind, turned), ks in members.items())
-    return Groups(tuple(found), order)
+    groups = []
+    for (both, turned), places in members.items():
+        groups.append(
+            Group(both, turned, pairs[places][:, ::-1] if turned else pairs[places], np.array(places, np.int32))
+        )
+    return Groups(tuple(groups), order)
 
 
 class Pair(NamedTuple):
@@ -255,15 +353,14 @@ class Pair(NamedTuple):
         return Pair(self.distance, self.second, self.first, scale(-1, self.normal), scale(-1, self.moment))
 
 
-def _all_pairs(shapes: Shapes, bodies: Bodies, wanted: Callable[[Pair], Any], differentiates: bool = False) -> Any:
-    """The wanted results of all pairs, in the order of the pairs, each component (p, *lanes)."""
+def _evaluator(shapes: Shapes, bodies: Bodies, differentiates: bool = False) -> Callable:
+    """The function evaluate(kinds, pair) -> shared (see `scan_shared`), results."""
     dtype = bodies.origin[0].dtype
     sizes, radii = shapes.size.astype(dtype), shapes.radius.astype(dtype)
     cores = bodies.rotation, bodies.origin, bodies.offset, tuple(sizes[:, k] for k in range(3)), radii
     hulls, places = _hulls(shapes, dtype)
-    groups = _groups(shapes.fixed)
 
-    def one_pair(kinds, pair, turns):
+    def evaluate(kinds: tuple[Kind, Kind], pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], Pair]:
         (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (_rows(cores, k) for k in pair)
         corners = (
             _rows(hulls, _rows(places, k)) if kind == "hull" else None for kind, k in zip(kinds, pair, strict=True)
@@ -274,15 +371,22 @@ def _all_pairs(shapes: Shapes, bodies: Bodies, wanted: Callable[[Pair], Any], di
         distance, n = differentiable(a, b, found) if differentiates else found.distance, found.normal
         first, second = add(found.first, scale(rounding, n)), sub(found.second, scale(other, n))
         moment = cross(add(first, sub(pa, bodies.centre)), n)
-        here = Pair(distance - rounding - other, add(pa, first), add(pa, second), n, moment)
-        return found.shared, wanted(here.turned() if turns else here)
+        return found.shared, Pair(distance - rounding - other, add(pa, first), add(pa, second), n, moment)
 
-    results = []
-    for kinds, turns, pairs in groups.members:
-        evaluate = functools.partial(one_pair, kinds, turns=turns)
-        results.append(scan_shared(lambda pair, evaluate=evaluate: evaluate(pair), tuple(pairs.T)))
+    return evaluate
+
+
+def _all_pairs(shapes: Shapes, bodies: Bodies, wanted: Callable[[Pair], Any], differentiates: bool = False) -> Any:
+    """The wanted results of all pairs, in the order of the pairs, each component (p, *lanes)."""
+    evaluate, groups = _evaluator(shapes, bodies, differentiates), _groups(shapes.fixed)
+
+    def one_pair(group: Group, pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], Any]:
+        shared, found = evaluate(group.kinds, pair)
+        return shared, wanted(found.turned() if group.turned else found)
+
+    results = [scan_shared(functools.partial(one_pair, group), tuple(group.pairs.T)) for group in groups.members]
     if not results:
-        nothing = jnp.zeros((0, *bodies.origin[0].shape[1:]), dtype)
+        nothing = jnp.zeros((0, *bodies.origin[0].shape[1:]), bodies.origin[0].dtype)
         return wanted(Pair(nothing, *((nothing,) * 3,) * 4))
     joined = jax.tree.map(lambda *x: jnp.concatenate(x), *results) if len(results) > 1 else results[0]
     in_order = (groups.order == np.arange(len(groups.order))).all()
@@ -295,6 +399,5 @@ def _hulls(shapes: Shapes, dtype: Any) -> tuple[Float[Array, "h V 3"], Int[np.nd
         raise ModelError("vertices of hulls cannot differ within a batch", "map over the other leaves of the shapes")
     most = max((len(v) for v in shapes.vertices), default=1)
     padded = [v[np.minimum(np.arange(most), len(v) - 1)].astype(dtype) for v in shapes.vertices]
-    return jnp.stack(padded) if padded else jnp.zeros((1, 1, 3), dtype), np.cumsum(
-        [k == "hull" for k in shapes.kinds]
-    ) - 1
+    places = np.cumsum([kind == "hull" for kind in shapes.kinds]) - 1
+    return jnp.stack(padded) if padded else jnp.zeros((1, 1, 3), dtype), places

@@ -154,9 +154,7 @@ def sift(
     reasons = dict(reasons)
     free = _unsampled(chain)
     ancestors = ancestor_mask(chain.topology.parents)
-    moves = np.concatenate(
-        [ancestors[free], np.zeros((free.sum(), 1), bool)], axis=1
-    )  # the last column is the base, -1
+    moves = np.pad(ancestors[free], ((0, 0), (0, 1)))  # the last column is the base, -1
     bounded = lambda a, b: bool((moves[:, a] == moves[:, b]).all())
     every = [pair for pair in candidates(shapes) if pair not in reasons]
     doubtful = [pair for pair in every if pair not in kept and bounded(*(shapes.links[k] for k in pair))]

@@ -4,15 +4,22 @@ Components are separate scalars, or arrays of them over lanes, as in `cores`.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
+from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Vec, add, cross, dot, rotate, scale, sub, unrotate
 from .convex import search
-from .cores import Closest, Core, perpendicular, support
+from .cores import Closest, Core, perpendicular, select, signed, support
 from .shapes import Kind
+
+
+def needs_search(kinds: tuple[Kind, Kind]) -> bool:
+    """False if `closest` is in closed form."""
+    return kinds[1] != "plane" and (kinds[0] != "capsule" or kinds[1] not in ("capsule", "box", "cylinder"))
 
 
 def closest(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
@@ -91,10 +98,19 @@ def _segment_and_box(a: Core, b: Core) -> Closest:
 
 
 ROOT_STEPS = 16  # of the method of false position
+BISECTIONS = 36  # of a right angle, to 2e-11
+
+
+class Overlap(NamedTuple):
+    """A normal n from a segment to a core, gap(n), and the t of the deepest point of the segment."""
+
+    gap: Component
+    n: Vec
+    t: Component
 
 
 def _segment_and_cylinder(a: Core, b: Core) -> Closest:
-    """As `_segment_and_box`; if the segment enters the cylinder, the better of a side and an end, a bound of the distance."""
+    """As `_segment_and_box`."""
     c, d, end = _in_frame_of(b, a)
     radius, _, half = b.size
 
@@ -108,22 +124,58 @@ def _segment_and_cylinder(a: Core, b: Core) -> Closest:
     breaks = [(side * half - c[2]) / _nonzero(d[2]) for side in (-1, 1)]
     breaks += [(-along + side * root) / _nonzero(across) for side in (-1, 0, 1)]
     t = _nearest_on_segment(c, d, end, excess, breaks, steps=ROOT_STEPS)
-    # the side: the point of the segment closest to the axis; the end: the lower end of the segment
-    zero = jnp.zeros_like(t)
-    near = _clip(-along / _nonzero(across), end)
+    return _apart_or_overlapping(b, c, d, end, t, excess, _least_overlap_of_cylinder(c, d, end, radius, half, t))
+
+
+def _least_overlap_of_cylinder(
+    c: Vec, d: Vec, end: Component, radius: Component, half: Component, inside: Component
+) -> Overlap:
+    """As `_least_overlap`: the Minkowski difference has two flat faces, a side, and the products of the rims with the segment.
+
+    The latter have normals n = u cos + v sin of an angle, with unit vectors u and v perpendicular to the segment, and u to the
+    axis. Up to signs, gap(n) = x cos + y sin - radius sqrt(cos^2 + d_z^2 sin^2) is that of a point and an ellipse. Its slope,
+    divided by cos, is concave in the tangent of the angle, so that its last root is the maximum.
+    """
+    zero = jnp.zeros_like(c[0] + end)
+    sign = jnp.where(c[2] > 0, -1, 1) + zero
+    tilt = sign * d[2]
+    lowest = jnp.where(jnp.abs(tilt) < 1e-6, inside, signed(end, tilt))
+    face = Overlap(jnp.abs(c[2]) - half - end * jnp.abs(tilt), (zero, zero, sign), lowest)
+    # the side: the point of the segment closest to the axis, and any normal of a segment through the axis
+    sine = jnp.sqrt(d[0] * d[0] + d[1] * d[1])
+    upright = sine < 1e-9
+    inverse = 1 / jnp.where(upright, 1, sine)
+    u = jnp.where(upright, 1, d[1] * inverse), jnp.where(upright, 0, -d[0] * inverse), zero
+    near = _clip(jnp.where(upright, inside, -(c[0] * d[0] + c[1] * d[1]) * inverse * inverse), end)
     axial = add(c, scale(near, d))
     rho = jnp.sqrt(axial[0] * axial[0] + axial[1] * axial[1])
-    inverse = 1 / jnp.sqrt(_nonzero(across))
-    sideways = jnp.where(across > 0, d[1] * inverse, 1), jnp.where(across > 0, -d[0] * inverse, 0)
     off_axis = rho > 0
-    radial = tuple(
-        jnp.where(off_axis, -x / jnp.where(off_axis, rho, 1), y) for x, y in zip(axial[:2], sideways, strict=True)
-    )
-    sign = jnp.where(c[2] > 0, -1, 1) + zero
-    lowest = jnp.where(jnp.abs(d[2]) < 1e-6, t, _signed(end, sign * d[2]))
-    best = jnp.abs(c[2]) - half - end * jnp.abs(d[2]), (zero, zero, sign), lowest
-    gap, n, deepest = _better(best, rho - radius, (radial[0] + zero, radial[1] + zero, zero), near)
-    return _apart_or_overlapping(b, c, d, end, t, excess, (n, gap, deepest))
+    inward = -1 / jnp.where(off_axis, rho, 1)
+    normal = jnp.where(off_axis, inward * axial[0], u[0]), jnp.where(off_axis, inward * axial[1], u[1]), zero
+    best = _better(face, Overlap(rho - radius, normal, near))
+    # the rims
+    v = cross(d, u)
+    p, q = dot(u, c), dot(v, c)
+    x, y, flat = jnp.abs(p), jnp.abs(q) - half * jnp.abs(v[2]), radius * v[2] * v[2]
+
+    def narrower(_, bounds):
+        low, high = bounds
+        n = cosine, sine = _unit(low[0] + high[0], low[1] + high[1])
+        width = jnp.sqrt(cosine * cosine + (d[2] * sine) ** 2)
+        before = (y * cosine - x * sine) * width + flat * cosine * sine > 0  # the slope is positive, or it still rises
+        before |= flat * cosine**3 > x * width**3
+        return select(before, n, low), select(before, high, n)
+
+    turns = jnp.where(jnp.any(best.gap < 0), BISECTIONS, 0)
+    low, high = jax.lax.fori_loop(0, turns, narrower, ((zero + 1, zero), (zero, zero + 1)))
+    cosine, sine = _unit(low[0] + high[0], low[1] + high[1])
+    n = add(scale(jnp.where(p < 0, cosine, -cosine), u), scale(jnp.where(q < 0, sine, -sine), v))
+    level = jnp.sqrt(n[0] * n[0] + n[1] * n[1])
+    reach = radius / jnp.where(level > 0, level, 1)
+    rim = -reach * n[0], -reach * n[1], -signed(half, n[2])
+    to_rim = sub(rim, c)
+    gap = jnp.where((x < flat) | (y > 0), dot(n, to_rim), -jnp.inf)  # otherwise, n is that of the side
+    return _better(best, Overlap(gap, n, _clip(dot(d, to_rim), end)))
 
 
 def _in_frame_of(b: Core, segment: Core) -> tuple[Vec, Vec, Component]:
@@ -138,14 +190,14 @@ def _nearest_on_segment(
     """The t of the point of the segment that is closest to a core; the middle if the distance is constant in between.
 
     `excess` leads from the closest point of the core to a point. Half the squared distance is convex in t, and its slope
-    increases. It is linear between the breaks, or else its root is found by `steps` of the method of false position (Dowell &
-    Jarratt 1971, the Illinois algorithm).
+    increases. It is linear between the breaks, or else its root is found by at most `steps` of the method of false position
+    (Dowell & Jarratt 1971, the Illinois algorithm).
     """
     slope_at = lambda t: dot(d, excess(add(c, scale(t, d))))
     low, high = -end, end
     low_slope = high_slope = jnp.zeros_like(end + c[0])
-    for t in (-end, end, *(_clip(t, end) for t in breaks)):
-        slope = slope_at(t)
+    ts = settled(-end + low_slope, end + low_slope, *(_clip(t, end) for t in breaks))
+    for t, slope in zip(ts, settled(*map(slope_at, ts)), strict=True):
         rises, falls = (slope >= 0) & (t <= high), (slope <= 0) & (t >= low)
         high, high_slope = jnp.where(rises, t, high), jnp.where(rises, slope, high_slope)
         low, low_slope = jnp.where(falls, t, low), jnp.where(falls, slope, low_slope)
@@ -158,13 +210,14 @@ def _nearest_on_segment(
     if not steps:
         return root(low, high, low_slope, high_slope)
 
-    def narrower(_, state):
-        low, high, low_slope, high_slope, before = state
+    def narrower(state):
+        left, low, high, low_slope, high_slope, before = state
         t = root(low, high, low_slope, high_slope)
         slope = slope_at(t)
         is_low = slope < 0
         halved = jnp.where(is_low == (before < 0), 0.5, 1.0)  # of the side that has stayed
         return (
+            left - 1,
             jnp.where(is_low, t, low),
             jnp.where(is_low, high, t),
             jnp.where(is_low, slope, halved * low_slope),
@@ -173,8 +226,10 @@ def _nearest_on_segment(
         )
 
     zero = jnp.zeros_like(low_slope)
-    state = jax.lax.fori_loop(0, steps, narrower, (low + zero, high + zero, low_slope, high_slope, zero))
-    return root(*state[:4])
+    least = 8 * jnp.finfo(zero.dtype).eps * (end + sum(map(jnp.abs, c)))
+    start = steps, low + zero, high + zero, low_slope, high_slope, jnp.where(low < high, jnp.inf, zero)
+    state = jax.lax.while_loop(lambda s: (s[0] > 0) & jnp.any(jnp.abs(s[-1]) > least), narrower, start)
+    return root(*state[1:5])
 
 
 def _apart_or_overlapping(
@@ -184,19 +239,17 @@ def _apart_or_overlapping(
     end: Component,
     t: Component,
     excess: Callable[[Vec], Vec],
-    overlap: tuple,
+    overlap: Overlap,
 ) -> Closest:
-    """The result for the closest point t of a segment, or that of `overlap`, (n, gap(n), t), if it lies in the core."""
+    """The result for the closest point t of a segment, or that of the overlap if it lies in the core."""
     apart = excess(add(c, scale(t, d)))
     square = dot(apart, apart)
     info = jnp.finfo(jnp.result_type(square))
     length = jnp.sqrt(jnp.maximum(square, info.tiny))  # with a finite derivative inside, too
-    n, depth, deepest = overlap
     # a segment through the core may have been found where it enters, outside by rounding
     outside = (square > info.tiny) & (length > 16 * info.eps * (end + sum(map(jnp.abs, c))))
-    n = tuple(jnp.where(outside, -x / jnp.where(outside, length, 1), y) for x, y in zip(apart, n, strict=True))
-    distance = jnp.where(outside, length, depth)
-    on_segment = add(c, scale(jnp.where(outside, t, deepest), d))
+    distance, n, t = select(outside, Overlap(length, scale(-1 / jnp.where(outside, length, 1), apart), t), overlap)
+    on_segment = add(c, scale(t, d))
     to_world = lambda x: add(b.centre, rotate(b.rotation, x))
     first, second, normal = to_world(on_segment), to_world(add(on_segment, scale(distance, n))), rotate(b.rotation, n)
     return Closest(distance, first, second, normal, (distance, *on_segment, *n))
@@ -206,47 +259,46 @@ def _nonzero(x: Component) -> Component:
     return jnp.where(x == 0, 1, x)
 
 
-def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component) -> tuple:
-    """The normal n from a segment to a box along which they overlap least, gap(n), and t of the deepest point.
+def _least_overlap(c: Vec, d: Vec, end: Component, half: Vec, inside: Component) -> Overlap:
+    """The normal along which a segment and a box overlap least.
 
     The Minkowski difference has faces along those of the box, and along the products of its edges with the segment. If the
     segment is parallel to the face of the box, all its points are equally deep, and `inside` is that of one in the box.
     """
     zero = jnp.zeros_like(c[0] + end)
-    best = jnp.full_like(zero, -jnp.inf), (zero, zero, zero), zero
+    best = Overlap(jnp.full_like(zero, -jnp.inf), (zero, zero, zero), zero)
     for axis in range(3):
         other, third = (axis + 1) % 3, (axis + 2) % 3
         side = jnp.where(c[axis] > 0, -1, 1) + zero
         tilt = side * d[axis]
         end_of_face = jnp.where(jnp.abs(tilt) < 1e-6, inside, jnp.where(tilt < 0, -end, end))
         face = jnp.abs(c[axis]) - half[axis] - end * jnp.abs(tilt)
-        best = _better(best, face, tuple(side if k == axis else zero for k in range(3)), end_of_face)
+        best = _better(best, Overlap(face, _along(axis, side, zero), end_of_face))
         square = d[other] ** 2 + d[third] ** 2
         valid = square > 1e-6  # otherwise, the segment is along the edge, and their product has no direction
         square = jnp.where(valid, square, 1)
         p, q = d[third] / jnp.sqrt(square), -d[other] / jnp.sqrt(square)
         sign = jnp.where(p * c[other] + q * c[third] > 0, -1, 1)
         p, q = sign * p, sign * q
-        to_edge = _signed(half[other], -p) - c[other], _signed(half[third], -q) - c[third]
+        to_edge = signed(half[other], -p) - c[other], signed(half[third], -q) - c[third]
         edge = jnp.where(valid, p * to_edge[0] + q * to_edge[1], -jnp.inf)
         meeting = _clip((to_edge[0] * d[other] + to_edge[1] * d[third]) / square, end)
-        best = _better(best, edge, tuple(zero if k == axis else p if k == other else q for k in range(3)), meeting)
-    gap, n, t = best
-    return n, gap, t
+        best = _better(best, Overlap(edge, add(_along(other, p, zero), _along(third, q, zero)), meeting))
+    return best
 
 
-def _better(best: tuple, gap: Component, n: tuple[Component, ...], t: Component):
-    old, others, place = best
-    more = gap > old
-    return (
-        jnp.where(more, gap, old),
-        tuple(jnp.where(more, x, y) for x, y in zip(n, others, strict=True)),
-        jnp.where(more, t, place),
-    )
+def _along(axis: int, x: Component, zero: Component) -> Vec:
+    i, j, k = (x if axis == other else zero for other in range(3))
+    return i, j, k
 
 
-def _signed(size: Component, x: Component) -> Component:
-    return jnp.where(x < 0, -size, size)
+def _better(best: Overlap, other: Overlap) -> Overlap:
+    return select(other.gap > best.gap, other, best)
+
+
+def _unit(x: Component, y: Component) -> tuple[Component, Component]:
+    inverse = 1 / jnp.sqrt(x * x + y * y)
+    return x * inverse, y * inverse
 
 
 def _clip(x: Component, bound: Component) -> Component:

@@ -827,7 +827,7 @@ def read_motion(
 
 
 _OF_MOTIONS = {"tau": "torques", "qd": "velocities", "qdd": "accelerations"}  # besides positions
-_ACCELERATIONS = {"qdd": ("qdd", "ddq", "acc", "acceleration")}
+_NAMES = ALIASES | {"qdd": ("qdd", "ddq", "acc", "acceleration")}
 
 
 def _motion_columns(path: pathlib.Path, table: Table, chain: Chain) -> dict[str, list[str]]:
@@ -867,9 +867,7 @@ def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) ->
 
 def _named(names: Sequence[str], kind: str) -> tuple[list[str], dict[int, str]]:
     """The columns of one quantity without a number, and with one."""
-    stems = [
-        (name, number) for name in names for stem, number in [stem_of(name)] if stem in (ALIASES | _ACCELERATIONS)[kind]
-    ]
+    stems = [(name, number) for name in names for stem, number in [stem_of(name)] if stem in _NAMES[kind]]
     return [name for name, k in stems if k is None], {k: name for name, k in stems if k is not None}
 
 

@@ -164,6 +164,16 @@ def positions_at(
     return np.asarray(_between(chain, *(jnp.asarray(x, chain.dtype) for x in (q[k], q[k + 1], share))), float)
 
 
+def joint_positions(chain: Chain, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N n"]:
+    """Positions of all joints [rad or m], also of coupled ones, in NumPy; zeros for quaternion joints."""
+    where = layout(chain)
+    x = np.zeros((len(q), chain.nv))
+    x[:, where.columns] = q[:, where.entries]
+    if chain.coupling is None:
+        return x
+    return x @ np.asarray(chain.coupling.matrix, float).T + np.asarray(chain.coupling.offset, float)
+
+
 @jax.jit
 def _between(chain: Chain, q0: Array, q1: Array, share: Array) -> Array:
     return jax.vmap(lambda a, b, s: integrate(chain, a, s * difference(chain, a, b)))(q0, q1, share)

@@ -23,7 +23,7 @@ from ..model.chain import (
     torque_units,
     turning_joints,
 )
-from ..model.configuration import differences
+from ..model.configuration import differences, joint_positions
 
 QUANTITIES = ("position", "velocity", "acceleration", "torque")
 _AT_LIMIT, _ROUGHLY = 1e-6, 0.01  # shares by which a rounded value and one from differences may exceed a limit
@@ -80,10 +80,14 @@ class MotionCheck(Summary):
         """True if there are no violations."""
         return not self.violations
 
-    def __repr__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """ "within all limits", or the number of violations."""
         count = len(self.violations)
-        found = f"{count} violation{'s'[: count != 1]}" if count else "within all limits"
-        return lines(f"MotionCheck: {found}", *self.violations, *self.table().splitlines())
+        return f"{count} violation{'s'[: count != 1]}" if count else "within all limits"
+
+    def __repr__(self) -> str:
+        return lines(f"MotionCheck: {self.verdict}", *self.violations, *self.table().splitlines())
 
     def table(self) -> str:
         """Share of every limit that each joint uses and when, and the nearest pairs of shapes."""
@@ -249,11 +253,8 @@ def _torques(chain: Chain, *motion: np.ndarray) -> Float[np.ndarray, "N nv"]:
 def _of_joints(chain: Chain, t: np.ndarray, q: np.ndarray, qd: np.ndarray) -> Iterable[Usage]:
     """Use of the position and velocity limits of all joints, also of coupled ones."""
     where = layout(chain)
-    position = np.zeros((len(t), chain.nv))
-    position[:, where.columns] = q[:, where.entries]
-    if chain.coupling is not None:
-        matrix = np.asarray(chain.coupling.matrix, float)
-        position, qd = position @ matrix.T + np.asarray(chain.coupling.offset, float), qd @ matrix.T
+    position = joint_positions(chain, q)
+    qd = qd if chain.coupling is None else qd @ np.asarray(chain.coupling.matrix, float).T
     lower, upper = np.asarray(chain.limits.position, float).T
     half, below, above = (upper - lower) / 2, lower - position, position - upper
     excess = np.maximum(below, above)  # |distance from the middle| - half

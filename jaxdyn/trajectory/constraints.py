@@ -15,7 +15,7 @@ from ..geometry import Shapes, distances
 from ..model.chain import Chain, layout
 from ..model.configuration import difference
 from ..spatial.se3 import adjoint, pose_inverse, pose_log
-from .costs import Knot, as_floats, as_floats_or_none, one_per_knot, reference_at
+from .costs import Knot, as_floats, as_floats_or_none, one_per_knot, one_per_pair, reference_at
 
 Kind = Literal["equality", "inequality"]
 _FAR = 1e4  # substitute for the missing side of a one-sided limit [rad or m]
@@ -141,7 +141,11 @@ class Clearance(Constraint):
     least: Float[Array, "*#p"] = eqx.field(converter=as_floats, default=0.0)
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " p"]:
-        return self.least - distances(chain, self.shapes, knot.q)
+        return self.violation(chain, knot.q)
+
+    def violation(self, chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
+        """d_min - d of every pair, positive where it is too near [m]."""
+        return one_per_pair(self, "least") - distances(chain, self.shapes, q)
 
 
 class UserConstraint(Constraint):

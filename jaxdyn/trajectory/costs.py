@@ -64,6 +64,15 @@ def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""
     return at
 
 
+def one_per_pair(owner: Any, name: str) -> Float[Array, "*#p"]:
+    """A field that is a number or has one entry per pair of `owner.shapes`; TrajectoryError if the shape is wrong."""
+    x, count = getattr(owner, name), len(owner.shapes.pairs)
+    if x.shape not in ((), (1,), (count,)):
+        fault = f"{type(owner).__name__}: {name} has shape {x.shape}, but shapes.pairs has length {count}"
+        raise TrajectoryError(fault, "pass a number, or one per pair")
+    return x
+
+
 class Cost(eqx.Module):
     """A cost l(knot) = 1/2 |r(knot)|^2, whose residual r is defined by a subclass.
 
@@ -201,7 +210,8 @@ class ClearanceCost(Cost):
     weight: Float[Array, "*#p"] = eqx.field(converter=as_floats, default=1.0)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        return self.weight * jnp.maximum(self.margin - distances(chain, self.shapes, knot.q), 0) ** 2
+        lack = one_per_pair(self, "margin") - distances(chain, self.shapes, knot.q)
+        return one_per_pair(self, "weight") * jnp.maximum(lack, 0) ** 2
 
 
 class UserCost(Cost):

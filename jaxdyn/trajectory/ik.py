@@ -3,7 +3,8 @@
 The error is the frame's pose relative to the target, in the target's axes: e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad,
 m]. A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v) with the frame's angular
 and linear Jacobians in the world, which is exact where log(R_d^T R) = 0. The gradient of |e|^2 / 2 is exact everywhere if the
-angular weights are equal, because a rotation leaves its own axis unchanged.
+angular weights are equal, because a rotation leaves its own axis unchanged. With a clearance, e has a seventh component, the
+norm of max(0, d_min - d) over all pairs of shapes, with its exact gradient.
 """
 
 import functools
@@ -29,20 +30,34 @@ from ..model.compiled import checked, compiled
 from ..model.configuration import difference, integrate, neutral_configuration, place
 from ..spatial.components import Mat, Vec, add, cross, dot, matmul, rotate, scale, sub, unstack
 from ..spatial.so3 import rotation_log
+from .constraints import Clearance
 from .problem import Status, status_message
 
 SHRINK, GROW = 0.2, 4.0  # factors applied to the damping after an accepted and a rejected step
 DAMPINGS = (1e-6, 1e8)
 FAR = 1e4  # larger than any error
-PAIRS = [(i, j) for i in range(6) for j in range(i, 6)]
-Columns = tuple[Array, ...]  # six arrays of shape (n,) or (n, lanes)
+Columns = tuple[Array, ...]  # six or seven arrays of shape (n,) or (n, lanes)
+
+
+class Task(NamedTuple):
+    """What a solution fulfils: T_d, the weights of its error, (lower, upper) of each coordinate, and least distances."""
+
+    target: Float[Array, "4 4"]
+    weights: Float[Array, "6"]
+    limits: Float[Array, "nv 2"]
+    clearance: Clearance | None
+
+    @property
+    def all_weights(self) -> Float[Array, " e"]:
+        """The weights of all components of e."""
+        return self.weights if self.clearance is None else jnp.append(self.weights, 1)
 
 
 class Iterate(NamedTuple):
     """The best position q of a search, its error e, mu in lambda = mu |e|^2 / 2, and the largest projected gradient entry."""
 
     q: Float[Array, "nq *#lanes"]
-    error: Float[Array, "6 *#lanes"]
+    error: Float[Array, "e *#lanes"]
     damping: Float[Array, "*#lanes"]
     slope: Float[Array, "*#lanes"]
 
@@ -112,7 +127,7 @@ def rotation_vector(r: Mat) -> Vec:
 @by_batch(size=lambda q: 300 + 60 * q.shape[0])
 def damped_step(
     q: Float[Array, "nv *#lanes"],
-    error: Float[Array, "6 *#lanes"],
+    error: Float[Array, "e *#lanes"],
     jacobian: Columns,
     damping: Float[Array, "*#lanes"],
     lower: Float[Array, "nv *#lanes"],
@@ -121,6 +136,8 @@ def damped_step(
     """The damped step of the joints that no limit holds, clipped to the limits, and the largest entry of their J^T e."""
     lower, upper = (spread_over_lanes(x) for x in (lower, upper))
     e = unstack(error)
+    size = len(e)
+    pairs = [(i, j) for i in range(size) for j in range(i, size)]
 
     def gather(carry, x):
         system, slope = carry
@@ -129,14 +146,14 @@ def damped_step(
         held = ((here <= low) & (gradient > 0)) | ((here >= high) & (gradient < 0))
         free = jnp.where(held, jnp.zeros_like(here), jnp.ones_like(here))
         moved = scale(free, columns)
-        system = tuple(a + moved[i] * moved[j] for a, (i, j) in zip(system, PAIRS, strict=True))
+        system = tuple(a + moved[i] * moved[j] for a, (i, j) in zip(system, pairs, strict=True))
         return (system, jnp.maximum(slope, jnp.abs(gradient) * free)), moved
 
     zero = jnp.zeros_like(e[0])
-    (system, slope), moved = jax.lax.scan(gather, ((zero,) * len(PAIRS), zero), (q, lower, upper, jacobian))
+    (system, slope), moved = jax.lax.scan(gather, ((zero,) * len(pairs), zero), (q, lower, upper, jacobian))
     damp = damping * dot(e, e) / 2 + 4 * jnp.finfo(q.dtype).eps
-    entries = {pair: a + damp if pair[0] == pair[1] else a for a, pair in zip(system, PAIRS, strict=True)}
-    matrix = jnp.stack([jnp.stack([entries[min(i, j), max(i, j)] for j in range(6)]) for i in range(6)])
+    entries = {pair: a + damp if pair[0] == pair[1] else a for a, pair in zip(system, pairs, strict=True)}
+    matrix = jnp.stack([jnp.stack([entries[min(i, j), max(i, j)] for j in range(size)]) for i in range(size)])
     y = unstack((positive_inverse(matrix) * error[None]).sum(1))
 
     def propose(_, x):
@@ -147,12 +164,12 @@ def damped_step(
 
 
 def walk_down(
-    at: Iterate, weights: Float[Array, "6 *#lanes"], rows: Columns, look: Callable, propose: Callable, count: int
+    at: Iterate, weights: Float[Array, "e *#lanes"], rows: Columns, look: Callable, propose: Callable, count: int
 ) -> Iterate:
     """Iterate `count` times: evaluate the trial (`look`), accept it if it is better, adapt the damping, `propose` the next."""
 
     def weigh(error: Array) -> Array:
-        return jnp.stack([weights[i] * error[i] for i in range(6)])
+        return jnp.stack([weights[i] * error[i] for i in range(len(error))])
 
     def size(error: Array) -> Array:
         return (weigh(error) ** 2).sum(0)
@@ -190,14 +207,16 @@ class InverseKinematics(eqx.Module, Summary):
     status: Int[Array, ""]
     iterations: Int[Array, ""]
     reached: Int[Array, ""]
+    clearance: Float[Array, ""]
 
     def __repr__(self) -> str:
         if isinstance(self.q, Tracer):
             return "InverseKinematics: traced"
+        clearance = f", clearance {number(self.clearance, 'm')}" if jnp.isfinite(self.clearance).all() else ""
         angle, distance = (jnp.linalg.norm(self.error[..., part], axis=-1) for part in (slice(0, 3), slice(3, 6)))
         return lines(
             f"InverseKinematics: {self.message}",
-            f"off by {number(angle, 'rad')} and {number(distance, 'm')}" if self.error.ndim == 1 else "",
+            f"off by {number(angle, 'rad')} and {number(distance, 'm')}{clearance}" if self.error.ndim == 1 else "",
             f"q = {np.array2string(np.asarray(self.q), precision=4)}"
             if self.q.ndim == 1
             else f"q of shape {self.q.shape}",
@@ -218,6 +237,7 @@ def inverse_kinematics(
     guess: Float[Array, " nq"] | None = None,
     weights: Float[Array, "6"] | Sequence[float | int] = (1.0,) * 6,
     position_limits: Float[Array, "nv 2"] | None = None,
+    clearance: Clearance | None = None,
     starts: int = 16,
     seed: int = 0,
     tolerance: float | Float[Array, ""] | None = None,
@@ -233,8 +253,13 @@ def inverse_kinematics(
     starts. The search ends when a start has converged; of several, the solution nearest to the guess is returned. A batch of
     targets runs until its slowest target has finished: split large ones with `jax.lax.map(f, targets, batch_size=64)`.
 
+    With a `clearance`, e has a seventh component, the norm of max(0, d_min - d) over all pairs of shapes, with weight 1/m. A
+    redundant arm moves away from obstacles during the search; other arms need a start whose solution is clear of them. The
+    motion from `guess` to q may touch obstacles.
+
     The positions have first derivatives by the target and the chain (implicit function theorem): joints that are not at a limit
-    move by dq = -J^+ de, the smallest motion that follows the target. They are meaningless unless the status is CONVERGED.
+    move by dq = -J^+ de, the smallest motion that follows the target; distances do not restrict it. They are meaningless unless
+    the status is CONVERGED.
 
     Args:
         target: T_d in the world [m].
@@ -245,6 +270,7 @@ def inverse_kinematics(
             about the target's z axis free.
         position_limits: (lower, upper) of each coordinate [rad or m], infinite where there is none; None: `coordinate_limits`.
             Quaternion joints have no limits.
+        clearance: the distances that shapes keep, for example `Clearance(shapes, 0.02)`; None: any.
         seed: random seed of the starts. Joints without limits start within half a revolution, or one metre, of zero.
 
     Returns:
@@ -254,11 +280,13 @@ def inverse_kinematics(
             reach T_d) or NOT_FINITE; the property `message` is this status in words.
         - iterations: number of iterations; all starts iterate simultaneously.
         - reached: number of starts that had converged when the search ended.
+        - clearance: smallest d - d_min of all pairs of shapes [m], in a solution at least -tolerance; infinite without shapes.
 
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is
-            negative or none is positive, or `starts` or `max_iterations` is less than 1.
-        ModelError: the frame is unknown, or `frame` is None for a tree with several tips.
+            negative or none is positive, `starts` or `max_iterations` is less than 1, or the number of least distances is not
+            that of the pairs.
+        ModelError: the frame is unknown, `frame` is None for a tree with several tips, or a shape is on none of the links.
     """
     target = jnp.asarray(target)
     dtype = jnp.result_type(chain.dtype, target)
@@ -268,18 +296,32 @@ def inverse_kinematics(
     _check(chain, target, weights, limits, starts, max_iterations)
     if tolerance is None:
         tolerance = TOLERANCES["float64" if dtype == jnp.float64 else "float32"]
-    target, limits, bound = target.astype(dtype), limits.astype(dtype), jnp.asarray(tolerance, dtype)
-    return _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations)
+    task = jax.tree.map(lambda x: x.astype(dtype), Task(target, weights, limits, clearance))
+    return _solved(chain, task, frame, guess, starts, seed, jnp.asarray(tolerance, dtype), max_iterations)
 
 
 @compiled
-def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations) -> InverseKinematics:
+def _solved(chain, task, frame, guess, starts, seed, bound, max_iterations) -> InverseKinematics:
     """The result of the search, differentiable by the implicit function theorem."""
-    fixed, goal, weights, limits = jax.lax.stop_gradient((chain, target, weights, limits))
-    first = _starts(fixed, goal, weights, limits, frame, guess, starts, seed)
-    near = _middle(fixed, limits, goal.dtype) if guess is None else first[0]
-    q, error, end = _search(fixed, goal, weights, limits, frame, first, near, bound, max_iterations)
-    return InverseKinematics(_following(frame, chain, target, weights, limits, q), error, *end)
+    fixed, still = jax.lax.stop_gradient((chain, task))
+    first = _starts(fixed, still.target, still.weights, still.limits, frame, guess, starts, seed)
+    near = _middle(fixed, still.limits, still.target.dtype) if guess is None else first[0]
+    q, error, end = _search(fixed, still, frame, first, near, bound, max_iterations)
+    followed = _following(frame, chain, task.target, still.weights, still.limits, q)
+    lack = jnp.zeros(0, q.dtype) if still.clearance is None else still.clearance.violation(fixed, q)
+    return InverseKinematics(followed, error[:6], *end, -jnp.max(lack, initial=-jnp.inf))
+
+
+def _too_near(
+    chain: Chain, clearance: Clearance, q: Float[Array, " nq"]
+) -> tuple[Float[Array, ""], Float[Array, " nv"]]:
+    """The norm of max(0, d_min - d) over all pairs, and its gradient with respect to a displacement of q."""
+
+    def norm(step):
+        square = jnp.sum(jnp.maximum(clearance.violation(chain, integrate(chain, q, step)), 0) ** 2)
+        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+    return jax.value_and_grad(norm)(jnp.zeros(chain.nv, q.dtype))
 
 
 def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
@@ -303,19 +345,11 @@ def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
 
 
 def _search(
-    chain: Chain,
-    target: Array,
-    weights: Array,
-    limits: Array,
-    frame: str | None,
-    first: Array,
-    near: Array,
-    tolerance: Array,
-    max_iterations: int,
+    chain: Chain, task: Task, frame: str | None, first: Array, near: Array, tolerance: Array, max_iterations: int
 ) -> tuple[Array, Array, tuple[Array, Array, Array]]:
     """Iterate all starts and select the result: q, e, (status, iterations, reached)."""
-    dtype, count = first.dtype, first.shape[0]
-    one = lambda at: _block(chain, at, target, weights, limits[:, 0], limits[:, 1], frame)
+    dtype, count, weights = first.dtype, first.shape[0], task.all_weights
+    one = lambda at: _block(chain, at, task, frame)
 
     def arrived(at: Iterate) -> Array:
         return ((jnp.abs(at.error) <= tolerance) | (weights == 0)[None]).all(1)
@@ -330,7 +364,7 @@ def _search(
         return jax.vmap(one)(at), k + BLOCK
 
     ones = jnp.ones(count, dtype)
-    begin = Iterate(first, jnp.full((count, 6), FAR, dtype), ones, ones)
+    begin = Iterate(first, jnp.full((count, len(weights)), FAR, dtype), ones, ones)
     at, k = jax.lax.while_loop(goes_on, body, (begin, jnp.zeros((), jnp.int32)))
     there = arrived(at)
     size = ((weights[None] * at.error) ** 2).sum(1)
@@ -341,20 +375,27 @@ def _search(
     return at.q[best], at.error[best], (status.astype(jnp.int32), k, there.sum().astype(jnp.int32))
 
 
-def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
+def _block(chain: Chain, at: Iterate, task: Task, frame: str | None) -> Iterate:
     """Run BLOCK iterations from one start."""
-    if is_ordinary(chain):
+    target, _, limits, clearance = task
+    weights = task.all_weights
+    lower, upper = limits[:, 0], limits[:, 1]
+    if is_ordinary(chain) and clearance is None:
         return _ordinary_block(chain, at, target, weights, lower, upper, frame)
 
     def look(q):
-        error, rows = pose_error(*place(chain, q), target, weights, frame)
-        return error, tuple(joints_of(chain, row[None])[0] for row in rows)
+        error, rows = pose_error(*place(chain, q), target, task.weights, frame)
+        rows = tuple(joints_of(chain, row[None])[0] for row in rows)
+        if clearance is None:
+            return error, rows
+        lack, gradient = _too_near(chain, clearance, q)
+        return jnp.append(error, lack), (*rows, gradient)
 
     def propose(q, *rest):
         step, slope = damped_step(_coordinates(chain, q), *rest, lower, upper)
         return integrate(chain, q, step), slope
 
-    rows = (jnp.zeros(chain.nv, at.q.dtype),) * 6
+    rows = (jnp.zeros(chain.nv, at.q.dtype),) * len(weights)
     return walk_down(at, weights, rows, look, propose, BLOCK)
 
 

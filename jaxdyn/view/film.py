@@ -217,20 +217,17 @@ def animate(
     if kind == ".gif":
         fps = 1000 / _gif_delay(fps)
     scene = chain if isinstance(chain, Scene) else build_scene(chain)
-    parts = [part for part in scene.parts if part.shown and part.group != "inertia"] if scene is chain else []
-    parts += [
-        part for part in scene.parts if part.group == "inertia" and (ellipsoids or (scene is chain and part.shown))
-    ]
-    chain = scene.chain
-    times, rows = _samples(chain, t, q)
+    drawn = lambda part: (scene is chain and part.shown) or (ellipsoids and part.group == "inertia")
+    parts = tuple(filter(drawn, scene.parts))
+    times, rows = _samples(scene.chain, t, q)
     if len(times) < 2:
         raise OutputError(f"a film needs at least two samples, but this motion has {len(times)}")
     if not (np.isfinite(times).all() and np.isfinite(rows).all() and (np.diff(times) > 0).all()):
         raise OutputError("times and positions must be finite, and times must increase")
     count = max(2, round((times[-1] - times[0]) / speed * fps) + 1)
     moments = np.minimum(times[0] + np.arange(count) * speed / fps, times[-1])
-    shown = dataclasses.replace(scene, parts=tuple(parts))
-    pictures = _pictures(shown, moments, positions_at(chain, times, rows, moments), trace, size, direction)
+    shown = dataclasses.replace(scene, parts=parts)
+    pictures = _pictures(shown, moments, positions_at(scene.chain, times, rows, moments), trace, size, direction)
     write_whole(target, _gif(pictures, fps) if kind == ".gif" else _mp4(pictures, fps, size, encoder), OutputError)
     return count
 

@@ -5,8 +5,7 @@ Also the limits of its coordinates, for sliders and plots.
 
 import dataclasses
 import functools
-import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import jax
@@ -20,6 +19,7 @@ from scipy.spatial import ConvexHull
 from ..dynamics import forward_kinematics
 from ..errors import ModelError
 from ..geometry import Shapes, closest_points
+from ..geometry.pairs import description_links
 from ..io.shapes import Colour, Geometry, Surface, mesh_file, read_mesh
 from ..model.chain import Chain, coordinate_limits, coordinate_names, frame_index, layout, turning_joints
 from ..model.configuration import neutral_configuration
@@ -275,7 +275,7 @@ def build_scene(
             colour = shape.colour or own or _GREY
             parts.append(Part(name, "shape", link, *placed(surface, pose), colour))
     if shapes is not None:
-        parts += _convex_parts(chain, shapes, {part.link for part in parts})
+        parts += _convex_parts(chain, shapes, {part.link for part in parts}, carried)
     dressed = {part.link for part in parts}
     for i, name in enumerate(chain.link_names):
         solid = equivalent_ellipsoid(np.asarray(chain.inertia[i], float))
@@ -295,20 +295,22 @@ def build_scene(
     return Scene(chain, tuple(parts), tuple(found), shapes)
 
 
-def _convex_parts(chain: Chain, shapes: Shapes, dressed: set[int]) -> list[Part]:
-    """Translucent parts for convex shapes, hidden on links that are `dressed` otherwise; planes are squares."""
-    known = {*chain.link_names, *chain.frame_names, chain.topology.base_name}
+def _convex_parts(chain: Chain, shapes: Shapes, dressed: set[int], bodies: Container[str | None]) -> list[Part]:
+    """Translucent parts for convex shapes, hidden on links that are `dressed` otherwise; planes are squares.
+
+    Shapes that are named after one of the robot's `bodies` are its own, others are surroundings.
+    """
     reach = max(float(np.linalg.norm(np.asarray(chain.translation), axis=1).sum()), 0.5)
     parts, hulls = [], iter(shapes.vertices)
-    for k, (kind, link, name) in enumerate(zip(shapes.kinds, shapes.links, shapes.names, strict=True)):
+    described = zip(shapes.kinds, shapes.links, shapes.names, description_links(shapes.names), strict=True)
+    for k, (kind, link, name, body) in enumerate(described):
         size, radius = np.asarray(shapes.size[k], float), float(shapes.radius[k])
         core = np.asarray(next(hulls), float) if kind == "hull" else None
         surface = square(reach) if kind == "plane" else _convex_surface(kind, size, radius, core)
-        own = re.sub(r"/\d+$", "", name) in known
         colour = (*(_rgb(_LINKS[link % len(_LINKS)]) if link >= 0 else _GREY[:3]), _TRANSLUCENT)
         placement = placed(surface, np.asarray(shapes.pose[k], float))
-        group = "collision" if own else "surroundings"
-        shown = not own or link not in dressed
+        group = "collision" if body in bodies else "surroundings"
+        shown = body not in bodies or link not in dressed
         parts.append(Part(f"{name}/{kind} {k}", group, link, *placement, colour, shown, kind == "plane"))
     return parts
 
@@ -322,12 +324,11 @@ def _convex_surface(
         return capsule(radius, 2 * z, _AROUND) if z > 0 else ellipsoid((radius, radius, radius), _AROUND)
     if vertices is not None:
         return hull(vertices, radius)
-    makers = {
-        "box": box((2 * x, 2 * y, 2 * z)),
-        "cylinder": cylinder(x, 2 * z, _AROUND),
-        "ellipsoid": ellipsoid((x, y, z), _AROUND),
-    }
-    return hull(makers[kind][0], radius) if radius > 0 else makers[kind]
+    if kind == "box":
+        surface = box((2 * x, 2 * y, 2 * z))
+    else:
+        surface = cylinder(x, 2 * z, _AROUND) if kind == "cylinder" else ellipsoid((x, y, z), _AROUND)
+    return hull(surface[0], radius) if radius > 0 else surface
 
 
 def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:

@@ -47,6 +47,7 @@ from jaxtyping import Array
 
 from ..._jax_compat import (
     Primitive,
+    Zero,
     custom_vmap,
     dce_jaxpr,
     eval_jaxpr,
@@ -54,6 +55,7 @@ from ..._jax_compat import (
     lower_fun,
     primitive_batchers,
     primitive_jvps,
+    primitive_transposes,
     register_lowering,
     set_xla_metadata,
 )
@@ -278,3 +280,88 @@ register_lowering(
     platform="cpu",
 )
 register_lowering(_by_platform_p, lambda ctx, *x, default, **_: lower_fun(default, multiple_results=True)(ctx, *x))
+
+
+# Linear functions with a transpose of their own, such as a kernel.
+
+_linear_p = Primitive("linear_map")
+_linear_p.multiple_results = True
+
+
+def linear_map(function: Callable, transpose: Callable, constants: Any, x: Any) -> Any:
+    """function(constants, x), which is linear in x; reverse mode evaluates transpose(constants, cotangent).
+
+    Under `vmap`, several x or cotangents for the same constants use the function and JAX's transpose of it, which share what
+    depends on the constants only.
+    """
+    known, structure = jax.tree.flatten(constants)
+    variables, of_x = jax.tree.flatten(x)
+    count = len(known)
+
+    def flat(function, of_argument):
+        def call(*values):
+            argument = jax.tree.unflatten(of_argument, values[count:])
+            return jax.tree.leaves(function(jax.tree.unflatten(structure, values[:count]), argument))
+
+        return call
+
+    of_result = jax.tree.structure(jax.eval_shape(function, constants, x))
+    out = _bound(flat(function, of_x), *known, *variables, transpose=flat(transpose, of_result), count=count)
+    return jax.tree.unflatten(of_result, out)
+
+
+def _bound(function: Callable, *values: Any, **parameters: Any) -> list[Array]:
+    return _linear_p.bind(*values, program=jax.make_jaxpr(function)(*values), **{"is_transposed": False, **parameters})
+
+
+def _linear_batched(values, dims, *, program, transpose, count, is_transposed):
+    known, axes = values[:count], dims[count:]
+    if all(axis is None for axis in dims[:count]):
+        several = _evaluated(program)
+        if is_transposed:
+            start = [jnp.zeros(x.shape, x.dtype) for x in program.out_avals]
+            _, pull = jax.vjp(lambda *x: transpose(*known, *x), *start)
+            several = lambda *values: pull(list(values[count:]))
+        out = jax.vmap(several, tuple(dims))(*values)
+        return out, [0] * len(out)
+
+    def transposed(*values):
+        out = jax.vmap(transpose, (*dims[:count], *[0] * (len(values) - count)))(*values)
+        return [x.sum(axis=0) if axis is None else jnp.moveaxis(x, 0, axis) for x, axis in zip(out, axes, strict=True)]
+
+    mapped = jax.vmap(_evaluated(program), tuple(dims))
+    out = _bound(mapped, *values, transpose=transposed, count=count, is_transposed=is_transposed)
+    return out, [0] * len(out)
+
+
+def _linear_jvp(primals, tangents, *, program, count, **others):
+    linear = functools.partial(_linear_p.bind, *primals[:count], program=program, count=count, **others)
+    out, changes = linear(*primals[count:]), linear(*map(instantiate_zeros, tangents[count:]))
+    active = [k for k, t in enumerate(tangents[:count]) if not isinstance(t, Zero)]
+    if active:
+
+        def of_constants(*some):
+            values = list(primals)
+            for k, x in zip(active, some, strict=True):
+                values[k] = x
+            return _evaluated(program)(*values)
+
+        _, more = jax.jvp(of_constants, [primals[k] for k in active], [tangents[k] for k in active])
+        changes = [x + y for x, y in zip(changes, more, strict=True)]
+    return out, changes
+
+
+def _linear_transpose(cotangents, *values, program, transpose, count, is_transposed):
+    given = *values[:count], *map(instantiate_zeros, cotangents)
+    swapped = {"transpose": _evaluated(program), "is_transposed": not is_transposed}
+    return [None] * count + _bound(transpose, *given, count=count, **swapped)
+
+
+_linear_p.def_impl(lambda *x, program, **_: _evaluated(program)(*x))
+_linear_p.def_effectful_abstract_eval(lambda *_, program, **__: (program.out_avals, program.effects))
+primitive_batchers[_linear_p] = _linear_batched
+primitive_jvps[_linear_p] = _linear_jvp
+primitive_transposes[_linear_p] = _linear_transpose
+register_lowering(
+    _linear_p, lambda ctx, *x, program, **_: lower_fun(_evaluated(program), multiple_results=True)(ctx, *x)
+)

@@ -77,6 +77,14 @@ def scan_shared(body: Callable, xs: Any) -> Any:
     return computed_once(carry, carry[0][None], out) if carry else out
 
 
+def fold_shared(body: Callable, total: Any, xs: Any) -> Any:
+    """The last total of total, shared = body(total, x) for every x, in a kernel, which computes `shared` once."""
+    first = jax.tree.map(lambda x: x[0], xs)
+    shared = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(body, total, first)[1])
+    (total, shared), _ = jax.lax.scan(lambda carry, x: (body(carry[0], x), None), (total, shared), xs)
+    return computed_once(shared, shared[0][None], total) if shared else total
+
+
 def by_batch(function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n) -> Any:
     """Compile a function of arrays and chains, written for lanes, for one state or a batch; see the module's docstring.
 
