@@ -19,7 +19,7 @@ from ..errors import IdentificationError
 from ..io.files import write_whole
 from ..model.chain import Chain, coordinate_limits, coordinate_names, leading_joints, turning_joints
 from .factors import as_float64
-from .separation import GivenFunction, Separation, tangents
+from .separation import ClearanceOf, tangents
 
 
 @runtime_checkable
@@ -195,7 +195,6 @@ Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
 
 RATE_NAMES = ("velocity", "acceleration", "jerk", "torque")
 LIMIT_NAMES = ("position", *RATE_NAMES)
-ClearanceOf = Separation | GivenFunction
 FINEST = 256  # steps in which the scale of a motion that exceeds its limits is found
 ROUNDING = 1e-9
 SECONDS_TO_SPEED = 0.5  # time in which a joint reaches its velocity limit with the default limit of acceleration [s]

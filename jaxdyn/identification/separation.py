@@ -1,4 +1,5 @@
-"""Clearances of excitation trajectories: distances that shapes keep, which of them are possible, and where a motion begins."""
+"""Clearances of excitation trajectories: distances that shapes keep, which of them are possible, where a motion begins, and
+the least change by which a motion keeps them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
+from scipy.optimize import nnls
 
 from ..errors import IdentificationError
 from ..geometry.distance import distances
@@ -24,6 +26,14 @@ CLOSE = 0.25  # least distance of parts that are close together, such as fingers
 ROOM = 0.2  # distance of an initial configuration, above the least one, beyond which more does not count [m]
 SHIFT = 0.1  # distance for which an initial configuration may be one half range farther from the middle [m]
 CHUNK = 96  # configurations whose clearances are computed in one call
+CORRECTIONS = (
+    5  # changes of a motion; after more, what is left of the curvature of clearances is a matter for its scale
+)
+NEAR = 0.1  # share of a limit, or clearance (for shapes, 1 cm), within which an extremum counts: a change moves others there
+SLACK = (
+    1e-3  # clearance (for shapes, 0.1 mm) that a change asks for beyond zero, as tangents are exact to first order only
+)
+FARTHEST = 1e6  # norm of a change of coefficients, which are of unit size, from which on it is taken to be impossible
 
 
 class Separation(eqx.Module):
@@ -56,6 +66,14 @@ class GivenFunction(eqx.Module):
         return jnp.asarray(self.function(q))
 
 
+ClearanceOf = Separation | GivenFunction
+
+
+def of_robot(clearance: Clearance | Separation) -> ClearanceOf:
+    """A clearance as a function of the robot and q."""
+    return clearance if isinstance(clearance, Separation) else GivenFunction(clearance)
+
+
 Numbers = Float[Array, "*s"] | Float[np.ndarray, "*s"]
 
 
@@ -74,7 +92,7 @@ class Tangents(NamedTuple):
 
 
 @jax.jit
-def _tangents(chain: Chain, clearance: "Separation | GivenFunction", q: Float[Array, "N n"]) -> tuple[Array, Array]:
+def _tangents(chain: Chain, clearance: ClearanceOf, q: Float[Array, "N n"]) -> tuple[Array, Array]:
     def both(x: Array) -> tuple[Array, Array]:
         value = jnp.ravel(clearance(chain, x))
         return value, value
@@ -83,7 +101,7 @@ def _tangents(chain: Chain, clearance: "Separation | GivenFunction", q: Float[Ar
     return value, slope
 
 
-def tangents(chain: Chain, clearance: "Separation | GivenFunction", q: Float[np.ndarray, "*s n"]) -> Tangents:
+def tangents(chain: Chain, clearance: ClearanceOf, q: Float[np.ndarray, "*s n"]) -> Tangents:
     """Clearances and derivatives in many configurations, in chunks of equal size, for which they are compiled once."""
     flat, size = q.reshape(-1, q.shape[-1]), CHUNK
     chunks = np.resize(flat, (-(-len(flat) // size) * size, q.shape[-1])).reshape(-1, size, q.shape[-1])
@@ -180,3 +198,61 @@ def _notes(separation: Separation, least: Float[np.ndarray, " p"]) -> list[str]:
     out = [name for name, x in zip(names, least, strict=True) if x <= 0]
     notes = [f"always close together, so that less than the clearance is kept: {'; '.join(less)}"] if less else []
     return notes + ([f"always in contact, and left out: {'; '.join(out)}"] if out else [])
+
+
+def moved_apart(
+    chain: Chain,
+    clearance: ClearanceOf,
+    bounds: Float[np.ndarray, "4 n"],
+    matrices: Float[np.ndarray, "4 n N k"],
+    middle: Float[np.ndarray, " n"],
+    z: Float[np.ndarray, "n k"],
+) -> Float[np.ndarray, "n k"]:
+    """The motion near the given one that keeps clearances and bounds at all samples, or comes closer to that.
+
+    Each iteration takes the smallest change |dz| for which all extrema in time are within their bounds, where bounded
+    quantities are linear in z, and clearances are replaced by their tangents. It ends early if there is no such change.
+
+    Args:
+        chain: the robot.
+        clearance: the clearances c(q), which are not to be negative.
+        bounds: largest |q - middle|, |qd|, |qdd| and |qddd| of every joint.
+        matrices: maps from z to q - middle, qd, qdd and qddd at the samples.
+        middle: the position of the motion z = 0 [rad or m].
+        z: coefficients of the motion.
+    """
+    for _ in range(CORRECTIONS):
+        x = np.einsum("djmk,jk->dmj", matrices, z)
+        shares, near = x / bounds[:, None], tangents(chain, clearance, middle + x[0])
+        size, value, slope = np.abs(shares), np.asarray(near.value), np.asarray(near.slope)
+        if size.max() <= 1 and value.min() >= 0:
+            break
+        d, m, j = np.nonzero(_peaks(size) & (size > 1 - NEAR))
+        within = np.zeros((len(d), *z.shape))
+        within[np.arange(len(d)), j] = -(np.sign(shares[d, m, j]) / bounds[d, j])[:, None] * matrices[d, j, m]
+        i, p = np.nonzero(_peaks(-value) & (value < NEAR))
+        apart = np.einsum("rj,jrk->rjk", slope[i, p], matrices[0][:, i])
+        least = np.concatenate([size[d, m, j] - 1, SLACK - value[i, p]])
+        change = _least_change(np.concatenate([within, apart]).reshape(-1, z.size), least)
+        if change is None:
+            break
+        z = z + change.reshape(z.shape)
+    return z
+
+
+def _peaks(x: Float[np.ndarray, "*d N m"]) -> Bool[np.ndarray, "*d N m"]:
+    """Mask of the local maxima in time, which runs along the last axis but one."""
+    edge = np.full_like(x[..., :1, :], -np.inf)
+    padded = np.concatenate([edge, x, edge], axis=-2)
+    return (x >= padded[..., :-2, :]) & (x >= padded[..., 2:, :])
+
+
+def _least_change(rows: Float[np.ndarray, "r k"], least: Float[np.ndarray, " r"]) -> Float[np.ndarray, " k"] | None:
+    """The x with rows x >= least and the smallest |x|, or None if there is none (Lawson & Hanson 1974, ch. 23, LDP)."""
+    columns, last = np.concatenate([rows.T, least[None]]), np.append(np.zeros(rows.shape[1]), 1.0)
+    try:
+        weights, distance = nnls(columns, last)  # the distance is (1 + |x|^2)^-1/2
+    except RuntimeError:  # this is how nnls says that it has made 3 r iterations without an end
+        return None
+    residual = columns @ weights - last
+    return None if distance * FARTHEST < 1 else -residual[:-1] / residual[-1]
