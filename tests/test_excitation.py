@@ -202,7 +202,7 @@ KEPT = (0, 2, 3, 5, 6, 7, 21)
 
 @pytest.fixture(scope="module")
 def by_hand():
-    """A setting, a problem, three starts, and what the solver minimises, written once more."""
+    """A setting, a problem, three starts, and tangents of clearances beside them."""
     rng, count = np.random.default_rng(4), 9
     chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
     leaves = {"armature": [0.3, 0.1], "friction.viscous": [0.5, 0.2], "friction.offset": [0.3, -0.4]}

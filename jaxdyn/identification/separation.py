@@ -233,7 +233,7 @@ def moved_apart(
         i, p = np.nonzero(_peaks(-value) & (value < NEAR))
         apart = np.einsum("rj,jrk->rjk", slope[i, p], matrices[0][:, i])
         least = np.concatenate([size[d, m, j] - 1, SLACK - value[i, p]])
-        change = _least_change(np.concatenate([within, apart]).reshape(-1, z.size), least)
+        change = least_change(np.concatenate([within, apart]).reshape(-1, z.size), least)
         if change is None:
             break
         z = z + change.reshape(z.shape)
@@ -247,7 +247,7 @@ def _peaks(x: Float[np.ndarray, "*d N m"]) -> Bool[np.ndarray, "*d N m"]:
     return (x >= padded[..., :-2, :]) & (x >= padded[..., 2:, :])
 
 
-def _least_change(rows: Float[np.ndarray, "r k"], least: Float[np.ndarray, " r"]) -> Float[np.ndarray, " k"] | None:
+def least_change(rows: Float[np.ndarray, "r k"], least: Float[np.ndarray, " r"]) -> Float[np.ndarray, " k"] | None:
     """The x with rows x >= least and the smallest |x|, or None if there is none (Lawson & Hanson 1974, ch. 23, LDP)."""
     columns, last = np.concatenate([rows.T, least[None]]), np.append(np.zeros(rows.shape[1]), 1.0)
     try:
