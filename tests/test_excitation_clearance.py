@@ -77,8 +77,8 @@ def test_a_design_keeps_shapes_apart(known):
     assert above_floor(motion).min() > 0.04 - 1e-4
     found = np.asarray(jax.jit(jax.vmap(lambda x: geometry.distances(chain, shapes, x)))(jnp.asarray(motion)))
     assert found.min() == pytest.approx(design.clearance, abs=1e-3) and found.min() > 0.04 - 1e-4
-    sample, pair = np.unravel_index(found.argmin(), found.shape)
-    assert shapes.pair_names[pair] == design.nearest[:2] and abs(t[sample] - design.nearest.time) < 0.02
+    then, pair = np.abs(t - design.nearest.time).argmin(), shapes.pair_names.index(design.nearest[:2])
+    assert found[then, pair] == pytest.approx(design.clearance, abs=1e-6)  # several pairs may come equally near
     assert f"between {design.nearest.first} and {design.nearest.second} at" in summary(design, chain.joint_names)
     assert all(share.max() <= 0.95 * (1 + 1e-9) for share in design.usage.values())
     assert design.quality.log_det > max(random.log_det for random in design.random) + 2

@@ -26,14 +26,12 @@ CLOSE = 0.25  # least distance of parts that are close together, such as fingers
 ROOM = 0.2  # distance of an initial configuration, above the least one, beyond which more does not count [m]
 SHIFT = 0.1  # distance for which an initial configuration may be one half range farther from the middle [m]
 CHUNK = 96  # configurations whose clearances are computed in one call
-CORRECTIONS = (
-    5  # changes of a motion; after more, what is left of the curvature of clearances is a matter for its scale
+CORRECTIONS = 5  # changes of a motion; whatever is still too near then, because distances are curved, is scaled
+NEAR = (
+    0.1  # share below a limit, or clearance (for shapes, 1 cm), from which on a change must not make an extremum worse
 )
-NEAR = 0.1  # share of a limit, or clearance (for shapes, 1 cm), within which an extremum counts: a change moves others there
-SLACK = (
-    1e-3  # clearance (for shapes, 0.1 mm) that a change asks for beyond zero, as tangents are exact to first order only
-)
-FARTHEST = 1e6  # norm of a change of coefficients, which are of unit size, from which on it is taken to be impossible
+SLACK = 1e-3  # clearance (for shapes, 0.1 mm) that a change aims at, because tangents are exact to first order only
+FARTHEST = 1e6  # norm of a change of coefficients, which are of unit size, beyond which it is due to rounding
 
 
 class Separation(eqx.Module):
