@@ -27,9 +27,7 @@ ROOM = 0.2  # distance of an initial configuration, above the least one, beyond 
 SHIFT = 0.1  # distance for which an initial configuration may be one half range farther from the middle [m]
 CHUNK = 96  # configurations whose clearances are computed in one call
 CORRECTIONS = 5  # changes of a motion; whatever is still too near then, because distances are curved, is scaled
-NEAR = (
-    0.1  # share below a limit, or clearance (for shapes, 1 cm), from which on a change must not make an extremum worse
-)
+NEAR = 0.1  # what is left of a limit, or clearance (for shapes, 1 cm), below which an extremum restricts a change
 SLACK = 1e-3  # clearance (for shapes, 0.1 mm) that a change aims at, because tangents are exact to first order only
 FARTHEST = 1e6  # norm of a change of coefficients, which are of unit size, beyond which it is due to rounding
 
