@@ -42,6 +42,7 @@ from jaxdyn.identification.excitation_design import (
     ExcitationProblem,
     ExcitationSearch,
     Setting,
+    State,
     advance,
     begin,
     criteria,
@@ -49,7 +50,7 @@ from jaxdyn.identification.excitation_design import (
     rated,
     summary,
 )
-from jaxdyn.identification.separation import GivenFunction
+from jaxdyn.identification.separation import GivenFunction, Tangents, tangents
 from regression import dense, known_arm, states
 
 
@@ -201,22 +202,23 @@ KEPT = (0, 2, 3, 5, 6, 7, 21)
 
 @pytest.fixture(scope="module")
 def by_hand():
-    """A setting, a problem, three starts, and what the solver minimises, written once more."""
+    """A setting, a problem, three starts, and tangents of clearances beside them."""
     rng, count = np.random.default_rng(4), 9
     chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
     leaves = {"armature": [0.3, 0.1], "friction.viscous": [0.5, 0.2], "friction.offset": [0.3, -0.4]}
     chain = jaxdyn.model.with_leaves(chain, {name: jnp.asarray(x) for name, x in leaves.items()})
     coarse, fine = rng.normal(size=(4, 2, count, 3)), rng.normal(size=(4, 2, 2 * count, 3))
-    clearance = lambda q: jnp.stack([1.0 - q[0], 0.3 + q[0] * q[1], 2.0 - q[1]])
+    clearance = GivenFunction(lambda q: jnp.stack([1.0 - q[0], 0.3 + q[0] * q[1], 2.0 - q[1]]))
+    near = Tangents(*map(jnp.asarray, tangents(chain, clearance, rng.normal(size=(3, count, 2)))))
     bounds = ([-1.0, 0.5], [0.5, 3.0], [2.0, 3.0], [4.0, 3.0], [5.0, 9.0], [3.0, 2.0])
     limits = MotionLimits(*map(jnp.asarray, bounds))
     weights, scale = jnp.asarray([1.0, 0.4]), jnp.asarray(rng.uniform(0.5, 2, len(KEPT)))
     setting = Setting(Powers(), KEPT, torques=True)
-    arrays = jnp.asarray(coarse), jnp.asarray(fine), limits, weights, scale, GivenFunction(clearance), jnp.asarray(0.2)
-    return setting, ExcitationProblem(chain, *arrays), jnp.asarray(0.3 * rng.normal(size=(3, 2, 3)))
+    arrays = jnp.asarray(coarse), jnp.asarray(fine), limits, weights, scale
+    return setting, ExcitationProblem(chain, *arrays), jnp.asarray(0.3 * rng.normal(size=(3, 2, 3))), near
 
 
-def criterion_and_excess(setting, problem, z):
+def criterion_and_excess(setting, problem, z, near):
     """f and c <= 0 by stacked matrices, of the formulas at the solver's head."""
     chain, limits = problem.chain, problem.limits
     middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
@@ -233,18 +235,19 @@ def criterion_and_excess(setting, problem, z):
     tau = rows[:, :, :20] @ chain.inertia.reshape(-1) + chain.armature[None] * qdd
     tau += chain.friction.viscous[None] * qd + chain.friction.offset[None]
     others = [jnp.abs(tau) / limits.torque[None] - 1]
-    others.append(problem.margin - jnp.stack([problem.clearance(problem.chain, y) for y in q]))
+    others.append(-jnp.stack([c + slope @ (y - y0) for y, y0, c, slope in zip(q, *near, strict=True)]))
     return value, linear, jnp.concatenate([y.reshape(-1) for y in others])
 
 
 @pytest.mark.ci
 def test_the_solver_rates_motions_by_the_information_and_the_limits(by_hand):
-    setting, problem, starts = by_hand
+    setting, problem, starts, near = by_hand
     values, sizes = criteria(setting, problem, starts)
     by_matrices = once(criterion_and_excess, static_argnums=0)
     for k, z in enumerate(starts):
-        value, linear, rest = by_matrices(setting, problem, z)
-        found = rated(setting, problem, z)
+        beside = Tangents(*(x[k] for x in near))
+        value, linear, rest = by_matrices(setting, problem, z, beside)
+        found = rated(setting, problem, z, beside)
         np.testing.assert_allclose([values[k], found.value], value, rtol=1e-6)
         for c, expected in zip(found.excess, (linear, rest), strict=True):
             np.testing.assert_allclose(c, expected, rtol=1e-12, atol=1e-12)
@@ -257,27 +260,29 @@ def test_the_solver_rates_motions_by_the_information_and_the_limits(by_hand):
 
 @pytest.mark.ci
 def test_a_round_of_the_solver_is_adam_on_the_augmented_lagrangian(by_hand):
-    setting, problem, starts = by_hand
+    setting, problem, starts, near = by_hand
     rates, penalty = jnp.asarray([0.03, 0.02, 0.05]), jnp.asarray(1.7)
-    state = begin(setting, problem, starts)
-    for _ in range(2):
-        state = advance(setting, problem, state, rates, penalty)
+    state = begin(setting, problem, starts, near)
+    for last in (True, False):
+        state = advance(setting, problem, state, rates, penalty, jnp.asarray(last))
+    beside = Tangents(*(x[1] for x in near))
 
     def lagrangian(z, multipliers):
-        value, *excess = criterion_and_excess(setting, problem, z)
+        value, *excess = criterion_and_excess(setting, problem, z, beside)
         for mu, c in zip(multipliers, excess, strict=True):
             value += jnp.where(mu + penalty * c > 0, mu * c + penalty * c**2 / 2, -(mu**2) / (2 * penalty)).sum()
         return value
 
-    gradient, excess = once(jax.grad(lagrangian)), once(lambda z: criterion_and_excess(setting, problem, z)[1:])
+    gradient, excess = once(jax.grad(lagrangian)), once(lambda z: criterion_and_excess(setting, problem, z, beside)[1:])
     z, mean, square, count = starts[1], 0.0, 0.0, 0
     multipliers = tuple(jnp.zeros_like(c) for c in excess(z))
-    for _ in range(2):
+    for last in (True, False):
         for rate in np.asarray(rates):
             slope, count = np.asarray(gradient(z, multipliers)), count + 1
             mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
             z = z - rate * mean / (1 - 0.9**count) / (np.sqrt(square / (1 - 0.99**count)) + 1e-8)
-        multipliers = tuple(jnp.maximum(0, mu + penalty * c) for mu, c in zip(multipliers, excess(z), strict=True))
+        if last:  # the tangents of clearances are renewed within a round, the multipliers only at its end
+            multipliers = tuple(jnp.maximum(0, mu + penalty * c) for mu, c in zip(multipliers, excess(z), strict=True))
     np.testing.assert_allclose(state.z[1], z, rtol=1e-6, atol=1e-8)
     for found, expected in zip(state.multipliers, multipliers, strict=True):
         np.testing.assert_allclose(found[1], expected, rtol=1e-5, atol=1e-6)
@@ -414,14 +419,12 @@ def test_motions_are_scaled_until_they_hold_all_limits(elbow, elbow_search):
 def test_the_coarse_grid_asks_for_less_by_what_the_fine_one_shows(elbow_search):
     limits = elbow_search.limits
     z = 2.0 * np.random.default_rng(1).normal(size=(2, elbow_search.to_coefficients.shape[2]))
-    most, least, _ = elbow_search._shares(z)
+    most, _, _ = elbow_search._shares(z)
     elbow_search.limits = limits._replace(torque=most[4] / [1.05, 1.3] * limits.torque)
     elbow_search._tighten(z)
     found = elbow_search.problem
     np.testing.assert_allclose(found.limits.torque, limits.torque / [1.05, 1.1], rtol=1e-9)
     np.testing.assert_array_equal(found.limits.velocity, limits.velocity)
-    assert least < 0
-    np.testing.assert_allclose(found.margin, -least, rtol=1e-9)
     # why nothing was found: what is not held at rest in the middle
     elbow_search.state = SimpleNamespace(z=z[None])
     assert elbow_search.why_none().endswith("or narrower position limits")
@@ -433,15 +436,15 @@ def test_the_coarse_grid_asks_for_less_by_what_the_fine_one_shows(elbow_search):
 def test_steps_fall_along_half_a_cosine_while_the_penalty_grows(elbow_search, monkeypatch):
     rates, penalties, calls = [], [], []
 
-    def advance(setting, problem, state, rate, penalty):
+    def advance(setting, problem, state, rate, penalty, last):
         rates.append(np.asarray(rate))
-        penalties.append(float(penalty))
+        penalties.extend([float(penalty)] * bool(last))
         return state
 
     monkeypatch.setattr(excitation_design, "advance", advance)
-    elbow_search.state = SimpleNamespace(z=np.arange(3))
-    elbow_search.take = lambda: calls.append(("taken", len(rates))) or 2
-    elbow_search._tighten = lambda z: calls.append(("tightened", len(rates), int(z)))
+    elbow_search.state, elbow_search._near = State(np.arange(3), (), None, None), lambda z: None
+    elbow_search.take = lambda: calls.append(("taken", len(penalties))) or 2
+    elbow_search._tighten = lambda z: calls.append(("tightened", len(penalties), int(z)))
     for done in range(10):
         elbow_search.go_on(done, 10)
     falling = 0.02 + (1 - 0.02) * (1 + np.cos(np.pi * np.arange(200) / 200)) / 2

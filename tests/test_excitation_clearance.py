@@ -7,13 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import jaxdyn
 from jaxdyn import IdentificationError, geometry, load
 from jaxdyn.cli import main
 from jaxdyn.identification import FourierSeries, Separation, excitation_design, motion_limits, optimal_excitation
+from jaxdyn.identification.excitation import repaired, rest_basis
 from jaxdyn.identification.excitation_design import ExcitationSearch, summary
-from jaxdyn.identification.separation import begin_apart
+from jaxdyn.identification.separation import CHUNK, begin_apart, least_change, moved_apart, of_robot, tangents
 from jaxdyn.io import Geometry
 
 REACH, RADIUS, HEIGHT = 0.4, 0.05, 0.6
@@ -75,8 +77,8 @@ def test_a_design_keeps_shapes_apart(known):
     assert above_floor(motion).min() > 0.04 - 1e-4
     found = np.asarray(jax.jit(jax.vmap(lambda x: geometry.distances(chain, shapes, x)))(jnp.asarray(motion)))
     assert found.min() == pytest.approx(design.clearance, abs=1e-3) and found.min() > 0.04 - 1e-4
-    sample, pair = np.unravel_index(found.argmin(), found.shape)
-    assert shapes.pair_names[pair] == design.nearest[:2] and abs(t[sample] - design.nearest.time) < 0.02
+    then, pair = np.abs(t - design.nearest.time).argmin(), shapes.pair_names.index(design.nearest[:2])
+    assert found[then, pair] == pytest.approx(design.clearance, abs=1e-6)  # several pairs may come equally near
     assert f"between {design.nearest.first} and {design.nearest.second} at" in summary(design, chain.joint_names)
     assert all(share.max() <= 0.95 * (1 + 1e-9) for share in design.usage.values())
     assert design.quality.log_det > max(random.log_det for random in design.random) + 2
@@ -105,10 +107,80 @@ def test_pairs_that_cannot_be_kept_apart_are_left_out_and_named(known):
         begin(0.1, ("fore", "level"), ("fore", "ceiling"))
     near = begin(0.03, ("fore", "ball"), ("upper", "ball"))
     assert near.notes == [] and near.separation.distance.shape == (2,)
-    far = begin(2.0, ("fore", "ball"))
-    assert far.notes[0].startswith("always close together, so that less than the clearance is kept: fore and ball (")
-    assert 0 < far.separation.distance[0] < 0.4
+    # pairs that touch somewhere keep a quarter of their largest distance, others half of the smallest: here, that of a
+    # stretched upper arm
+    touching, others = (begin(2.0, (name, "ball")) for name in ("fore", "upper"))
+    assert touching.notes[0].startswith(
+        "always close together, so that less than the clearance is kept: fore and ball ("
+    )
+    own = geometry.shapes.with_pairs(shapes, [("fore", "ball")])
+    q = jnp.asarray(np.random.default_rng(9).uniform(*LIMITS, (2000, 2)))
+    found = jax.jit(jax.vmap(lambda x: geometry.distances(chain, own, x)))(q)
+    assert found.min() < 0
+    np.testing.assert_allclose(touching.separation.distance[0], np.quantile(found, 0.95) / 4, rtol=0.03)
+    np.testing.assert_allclose(others.separation.distance[0], (np.hypot(0.6, 0.5) - REACH - 0.05 - 0.08) / 2, rtol=1e-3)
     assert not np.any(begin(0.03, ("fore", "ball")).offsets[0])  # the middle is better than what is far from it
+
+
+@pytest.mark.parametrize("kind", ["shapes", "function"])
+def test_tangents_are_clearances_and_their_derivatives(known, kind):
+    chain, shapes = known[0], geometry.shapes.with_pairs(known[1], [("fore", "ball"), ("upper", "floor")])
+    by_function = lambda q: jnp.stack([jnp.sin(q[0]) * q[1], q[0] ** 2 - q[1], 1.0 - q[0]])
+    keep = Separation(shapes, 0.04) if kind == "shapes" else of_robot(by_function)
+    q = np.random.default_rng(0).uniform(*LIMITS, (2, CHUNK // 2 + 5, 2))  # no multiple of the chunk
+    near = tangents(chain, keep, q)
+    apart = (lambda x: 10 * (geometry.distances(chain, shapes, x) - 0.04)) if kind == "shapes" else by_function
+    np.testing.assert_array_equal(near.q, q)
+    np.testing.assert_allclose(near.value, jax.jit(jax.vmap(jax.vmap(apart)))(jnp.asarray(q)), atol=1e-12)
+    for j, h in enumerate(1e-5 * np.eye(2)):
+        change = np.asarray(tangents(chain, keep, q + h).value) - np.asarray(tangents(chain, keep, q - h).value)
+        np.testing.assert_allclose(near.slope[..., j], change / 2e-5, rtol=1e-6, atol=1e-6)
+
+
+def test_the_least_change_is_the_smallest_that_satisfies_all_rows():
+    rng = np.random.default_rng(0)
+    row = rng.normal(size=5)
+    np.testing.assert_allclose(least_change(np.stack([row, -row]), np.array([0.3, -9.0])), 0.3 * row / (row @ row))
+    np.testing.assert_allclose(least_change(row[None], np.array([-0.3])), 0, atol=1e-14)
+    assert least_change(np.stack([row, -row]), np.array([0.3, -0.2])) is None
+    for size in (4, 12):
+        rows, x = rng.normal(size=(30, size)), rng.normal(size=size)
+        least = rows @ x - rng.uniform(0, 0.5, 30)
+        found = least_change(rows, least)
+        assert found is not None and (rows @ found - least).min() > -1e-12
+        rest = {
+            "type": "ineq",
+            "fun": lambda y, rows=rows, least=least: rows @ y - least,
+            "jac": lambda _, rows=rows: rows,
+        }
+        best = minimize(lambda y: y @ y, x, jac=lambda y: 2 * y, method="SLSQP", constraints=rest, tol=1e-14)
+        np.testing.assert_allclose(found, best.x, rtol=1e-6, atol=1e-8)
+
+
+def test_a_motion_that_dips_below_the_floor_is_moved_apart(known):
+    chain, shapes = known
+    keep = Separation(geometry.shapes.with_pairs(shapes, [("upper", "floor"), ("fore", "floor")]), 0.04)
+    t = np.linspace(0, 3, 321)
+    matrices = np.stack([np.einsum("dml,lk->dmk", SHORT.matrices(t), rest_basis(SHORT))] * 2, axis=1)
+    z = np.random.default_rng(7).normal(size=(2, matrices.shape[3]))
+    motion = lambda z: np.einsum("djmk,jk->dmj", matrices, z)
+    z *= np.array([[1.0], [1.2]]) / np.abs(motion(z)[0]).max(axis=0)[:, None]
+    assert above_floor(motion(z)[0]).min() < 0
+    bounds = np.abs(motion(z)).max(axis=1)  # all limits are reached
+    bounds[2:] = np.inf
+    moved = moved_apart(chain, keep, bounds, matrices, np.zeros(2), z)
+    assert above_floor(motion(moved)[0]).min() >= 0.04 and np.all(np.abs(motion(moved)).max(axis=1) <= bounds + 1e-12)
+    limits = motion_limits(
+        chain,
+        lower=-bounds[0],
+        upper=bounds[0],
+        velocity=bounds[1],
+        **dict.fromkeys(("acceleration", "jerk", "torque"), np.inf),
+    )
+    factors, feasible = repaired(chain, limits, np.zeros(2), motion(z), keep)
+    assert feasible and np.linalg.norm(moved - z) < 0.5 * np.linalg.norm((factors[:, None] - 1) * z)
+    assert np.linalg.norm(moved) > np.linalg.norm(factors[:, None] * z)
+    np.testing.assert_array_equal(moved_apart(chain, keep, bounds, matrices, np.zeros(2), 0.1 * z), 0.1 * z)
 
 
 @pytest.fixture

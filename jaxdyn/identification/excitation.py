@@ -19,7 +19,7 @@ from ..errors import IdentificationError
 from ..io.files import write_whole
 from ..model.chain import Chain, coordinate_limits, coordinate_names, leading_joints, turning_joints
 from .factors import as_float64
-from .separation import GivenFunction, Separation
+from .separation import ClearanceOf, tangents
 
 
 @runtime_checkable
@@ -195,7 +195,6 @@ Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
 
 RATE_NAMES = ("velocity", "acceleration", "jerk", "torque")
 LIMIT_NAMES = ("position", *RATE_NAMES)
-ClearanceOf = Separation | GivenFunction
 FINEST = 256  # steps in which the scale of a motion that exceeds its limits is found
 ROUNDING = 1e-9
 SECONDS_TO_SPEED = 0.5  # time in which a joint reaches its velocity limit with the default limit of acceleration [s]
@@ -302,17 +301,15 @@ def drive_torque(
 
 
 @jax.jit
-def _shares(chain: Chain, limits: MotionLimits, motion, clearance: ClearanceOf | None):
+def _shares(chain: Chain, limits: MotionLimits, motion):
     def one(q, qd, qdd, qddd):
         middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
         bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
         values = (q - middle, qd, qdd, qddd, drive_torque(chain, q, qd, qdd))
         parts = [x / bound for x, bound in zip(values, bounds, strict=True)]
-        apart = jnp.full(1, jnp.inf, q.dtype) if clearance is None else jnp.ravel(clearance(chain, q))
-        return jnp.abs(jnp.stack(parts)), apart
+        return jnp.abs(jnp.stack(parts))
 
-    most, apart = jax.vmap(one)(*motion)
-    return most.max(0), apart.min(), jnp.stack(jnp.unravel_index(jnp.argmin(apart), apart.shape))
+    return jax.vmap(one)(*motion).max(0)
 
 
 def largest_shares(
@@ -325,10 +322,12 @@ def largest_shares(
     function, the clearance is infinite. Torques are those of inverse dynamics plus friction.
     """
     on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
-    most, least, (sample, index) = _shares(
-        chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance
-    )
-    return np.asarray(most), float(least), (int(sample), int(index))
+    most = np.asarray(_shares(chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion)))
+    if clearance is None:
+        return most, np.inf, (0, 0)
+    apart = tangents(chain, clearance, motion[0]).value
+    sample, index = np.unravel_index(apart.argmin(), apart.shape)
+    return most, float(apart[sample, index]), (int(sample), int(index))
 
 
 def repaired(

@@ -33,7 +33,6 @@ from .base import BaseParameters, base_parameters, stacked
 from .columns import Columns, all_columns
 from .excitation import (
     LIMIT_NAMES,
-    ClearanceOf,
     FourierSeries,
     JointTrajectory,
     MotionLimits,
@@ -47,7 +46,7 @@ from .excitation import (
 )
 from .factors import as_float64, check_identifiable
 from .preprocessing import Filters, preprocess
-from .separation import Clearance, GivenFunction, Nearest, Separation, begin_apart
+from .separation import Clearance, Nearest, Separation, Tangents, begin_apart, moved_apart, of_robot, tangents
 
 RIDGE = 1e-10  # added to H, which is scaled to about unit size, so that poor initial motions can be factorised
 
@@ -77,8 +76,6 @@ class ExcitationProblem(NamedTuple):
         limits: limits of the motion; the position limits are finite.
         weights: (n,) inverse standard deviations of the joint torques.
         scale: (b,) magnitudes by which the columns of the regressor are divided.
-        clearance: the clearances that must not be negative, a function of the chain and q, or None.
-        margin: minimum clearance on the coarse grid.
     """
 
     chain: Chain
@@ -87,16 +84,15 @@ class ExcitationProblem(NamedTuple):
     limits: MotionLimits
     weights: Float[Array, " n"]
     scale: Float[Array, " b"]
-    clearance: ClearanceOf | None
-    margin: Float[Array, ""]
 
 
 class State(NamedTuple):
-    """State of one motion: coefficients, multipliers of the limits on the fine and coarse grids, and state of Adam."""
+    """State of one motion: coefficients, multipliers of the limits on the fine and coarse grids, state of Adam, clearances."""
 
     z: Float[Array, "n k"]
     multipliers: tuple[Array, Array]
     adam: PyTree
+    near: Tangents | None
 
 
 class Rating(NamedTuple):
@@ -110,8 +106,11 @@ class Rating(NamedTuple):
     sizes: Float[Array, " b"]
 
 
-def rated(setting: Setting, problem: ExcitationProblem, z: Float[Array, "n k"]) -> Rating:
-    """Rate the motion with coefficients z; z = 0 is a robot at rest in the middle of the position ranges."""
+def rated(setting: Setting, problem: ExcitationProblem, z: Float[Array, "n k"], near: Tangents | None = None) -> Rating:
+    """Rate the motion with coefficients z; z = 0 is a robot at rest in the middle of the position ranges.
+
+    Clearances are those of tangents at the samples of a motion nearby.
+    """
     limits, chain, scale = problem.limits, problem.chain, problem.scale
     middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
     q, qd, qdd, _ = jnp.einsum("djmk,jk->dmj", problem.coarse, z)
@@ -136,13 +135,13 @@ def rated(setting: Setting, problem: ExcitationProblem, z: Float[Array, "n k"]) 
             tau = jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)
         tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, qd)
         rest.append((jnp.abs(tau) / limits.torque[None] - 1).reshape(-1))
-    if problem.clearance is not None:
-        rest.append((problem.margin - jax.vmap(problem.clearance, (None, 0))(chain, q)).reshape(-1))
+    if near is not None:
+        rest.append(-jnp.ravel(near.value + jnp.einsum("spj,sj->sp", near.slope, q - near.q)))
     return Rating(value, (linear, jnp.concatenate(rest)), jnp.sqrt((weighted**2).sum(1).mean(0)))
 
 
-def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penalty: Array, z: Array) -> Array:
-    value, excess, _ = rated(setting, problem, z)
+def _lagrangian(setting: Setting, problem: ExcitationProblem, near, multipliers, penalty: Array, z: Array) -> Array:
+    value, excess, _ = rated(setting, problem, z, near)
     for mu, c in zip(multipliers, excess, strict=True):
         value += jnp.sum(jnp.maximum(0, mu + penalty * c) ** 2 - mu**2) / (2 * penalty)
     return value
@@ -156,35 +155,36 @@ def _adam():
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]) -> State:
+def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"], near: Tangents | None) -> State:
     """The initial state of all motions, with zero multipliers."""
 
-    def one(z):
-        shapes = jax.eval_shape(functools.partial(rated, setting, problem), z)
+    def one(z, near):
+        shapes = jax.eval_shape(functools.partial(rated, setting, problem), z, near)
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.excess)
-        return State(z, zero, _adam().init(z))
+        return State(z, zero, _adam().init(z), near)
 
-    return jax.vmap(one)(z)
+    return jax.vmap(one)(z, near)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def advance(
-    setting: Setting, problem: ExcitationProblem, state: State, rates: Float[Array, " steps"], penalty: Array
+    setting: Setting, problem: ExcitationProblem, state: State, rates: Float[Array, " r"], penalty: Array, last: Array
 ) -> State:
-    """Perform one round for all motions: Adam steps with the given sizes, then an update of the multipliers."""
+    """Adam steps for all motions, with the given sizes, and, if they are the last of a round, new multipliers."""
 
     def one(state: State) -> State:
+        minimised = functools.partial(_lagrangian, setting, problem, state.near, state.multipliers, penalty)
+
         def step(carry, rate):
             z, adam = carry
-            gradient = jax.grad(functools.partial(_lagrangian, setting, problem, state.multipliers, penalty))(z)
             with jax.numpy_dtype_promotion("standard"):  # because optax mixes data types
-                direction, adam = _adam().update(gradient, adam)
+                direction, adam = _adam().update(jax.grad(minimised)(z), adam)
             return (z - rate * direction, adam), None
 
         (z, adam), _ = jax.lax.scan(step, (state.z, state.adam), rates)
-        excess = rated(setting, problem, z).excess
-        multipliers = jax.tree.map(lambda mu, c: jnp.maximum(0, mu + penalty * c), state.multipliers, excess)
-        return State(z, multipliers, adam)
+        excess = rated(setting, problem, z, state.near).excess
+        renewed = lambda mu, c: jnp.where(last, jnp.maximum(0, mu + penalty * c), mu)
+        return State(z, jax.tree.map(renewed, state.multipliers, excess), adam, state.near)
 
     return jax.vmap(one)(state)
 
@@ -309,18 +309,22 @@ def checked_noise(torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None
 Progress = Callable[[str, int, int], None]
 STAGE = "designing the excitation"
 
-# samples per period of the fastest component; the information matrix contains up to four times its frequency
-SAMPLES_A_WAVE = 8
+SAMPLES_A_WAVE = (
+    8  # samples per period of the fastest component; the information contains up to four times its frequency
+)
 FINER = 4  # refinement of the grid for limits that are linear in the coefficients
 VERIFIED = 10  # refinement of the grid for the final check of all limits
 STEPS = 20  # Adam steps per round
 EVERY = 4  # rounds between two checks of all limits, after which the best motion is stored
 SLOWEST_SIGN = 0.05  # smallest width of the smooth sign function during design, relative to the velocity limit
 RATE, LAST_RATE = 0.03, 0.02  # Adam's first step size relative to the limits, and its last relative to the first
-LOST = 0.7  # scale that satisfies all limits below which a motion with clearances is replaced by the scaled one
+LOST = (
+    0.7  # share of a motion that is left within all limits below which, with clearances, it goes on from what is left
+)
+STRAIGHT = 10  # steps of a round, which move q little, after which the tangents of clearances are renewed
 MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
 CONDITION_WEIGHT = 0.5  # w; with 0.2, the Panda's variances are 0.8 times, its condition number 1.7 times as large
-PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
+PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0  # rho of the first round, its growth per round, its limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -435,17 +439,15 @@ def optimal_excitation(
         base = base_parameters(chain, columns)
         found = _Search(whole, family, limits, usage, clearance, columns, base, noise)
         done, notes = found.run(asked, report)
-        notes = found.notes + notes
-        notes += filter(None, [rounding_note(chain)])
+        notes = [*found.notes, *notes, *filter(None, [rounding_note(chain)])]
         if found.best is None:
             raise IdentificationError(found.why_none())
-        trajectory = found.trajectory(found.best)
 
         def quality(z: np.ndarray) -> ExcitationQuality:
             q, qd, qdd, _ = found.motion(found.fine, z)[:, :-1]
             return excitation_quality(whole, q, qd, qdd, columns, base, noise)
 
-        random = tuple(quality(z) for z in found.random)
+        trajectory, random = found.trajectory(found.best), tuple(quality(z) for z in found.random)
         motion, where = found.motion(found.verified, found.best), None
         used, least, (sample, index) = largest_shares(whole, bounded(chain, limits), motion, found.clearance)
         if isinstance(found.clearance, Separation):
@@ -465,16 +467,13 @@ class _Search:
     """State of a search: matrices, limits, random initial motions, and the best motion so far that satisfies all limits."""
 
     def __init__(self, chain, family, limits, usage, clearance, columns, base, noise):
-        n = chain.nv
         self.chain, self.family, self.notes = chain, family, []
-        self.clearance: ClearanceOf | None = clearance
-        if clearance is not None and not isinstance(clearance, Separation):
-            self.clearance = GivenFunction(clearance)
+        self.clearance = None if clearance is None else of_robot(clearance)
         limits = bounded(chain, limits)
-        self.middle, half = (limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
+        self.middle, half = np.asarray(limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
         scaled = MotionLimits(self.middle - half, self.middle + half, *(usage * x for x in limits[2:]))
         self.limits, self.best, self.value, self.random = scaled, None, np.inf, []
-        self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.harmonics)), 2 * base.size // n + 1, 32)
+        self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.harmonics)), 2 * base.size // chain.nv + 1, 32)
         fastest = 2 * np.pi * family.harmonics / family.duration
         # an unlimited velocity is replaced by that of a motion over the full range at the highest frequency
         velocity = np.minimum(scaled.velocity, half * fastest)
@@ -484,21 +483,15 @@ class _Search:
         coarse, self.fine, self.verified = (np.einsum("dml,jlk->djmk", m, self.to_coefficients) for m in grids)
         rates = velocity if chain.coupling is None else np.abs(np.asarray(chain.coupling.matrix)) @ velocity
         sign = jnp.maximum(chain.friction.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(rates))
-        self.rest = np.zeros((1, n, coarse.shape[3]))
-        self.setting = Setting(
-            columns,
-            tuple(int(k) for k in base.kept),
-            torques=bool(np.isfinite(limits.torque).any()),
-        )
+        self.rest = np.zeros((1, chain.nv, coarse.shape[3]))
+        self.setting = Setting(columns, tuple(int(k) for k in base.kept), bool(np.isfinite(limits.torque).any()))
         self.problem = ExcitationProblem(
             with_leaves(chain, {"friction.coulomb_velocity": sign}),
             jnp.asarray(coarse),
             jnp.asarray(self.fine),
-            MotionLimits(*(jnp.asarray(x) for x in scaled)),
+            MotionLimits(*map(jnp.asarray, scaled)),
             jnp.asarray(1 / noise * noise.min()),
             jnp.ones(base.size),
-            self.clearance,
-            jnp.zeros(()),
         )
 
     def times(self, finer: int) -> Float[np.ndarray, " N"]:
@@ -533,26 +526,27 @@ class _Search:
         shape = (count, *self.rest.shape[1:])
         self.rest = np.zeros(shape)
         if isinstance(self.clearance, Separation):
-            lower, upper = np.asarray(self.limits.lower), np.asarray(self.limits.upper)
+            lower, upper = map(np.asarray, self.limits[:2])
             self.clearance, offsets, self.notes = begin_apart(self.chain, self.clearance, lower, upper, count, seed)
-            self.problem = self.problem._replace(clearance=self.clearance)
             self.rest = offsets[:, :, None] * np.linalg.pinv(self.to_coefficients)[:, :, 0]
         z, feasible = self._repaired(self.rest + np.random.default_rng(seed).normal(size=shape))
         self.random = list(z[feasible])
         other = self.rest + 0.1 * np.random.default_rng(seed + 1).normal(size=shape)
         z = np.where(feasible[:, None, None], z, other)
-        _, sizes = criteria(self.setting, self.problem, jnp.asarray(z))
-        sizes = np.sqrt((np.asarray(sizes) ** 2).mean(0))
+        sizes = np.sqrt((np.asarray(criteria(self.setting, self.problem, jnp.asarray(z))[1]) ** 2).mean(0))
         self.problem = self.problem._replace(scale=jnp.asarray(np.where(sizes > 0, sizes, 1.0)))
         self._keep(z, feasible)
-        self.state = begin(self.setting, self.problem, jnp.asarray(z))
+        self.state = begin(self.setting, self.problem, jnp.asarray(z), self._near(z))
 
     def go_on(self, done: int, rounds: int) -> None:
         """Perform one round; every few rounds, and after the last round, call `take`."""
         share = (done * STEPS + np.arange(STEPS)) / (rounds * STEPS)
         rates = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * share)) / 2)
         penalty = min(PENALTY * PENALTY_GROWTH**done, LARGEST_PENALTY)
-        self.state = advance(self.setting, self.problem, self.state, jnp.asarray(rates), jnp.asarray(penalty))
+        parts = np.split(rates, 1 if self.clearance is None else STEPS // STRAIGHT)
+        for k, part in enumerate(parts, 1):
+            state, last = self.state._replace(near=self._near(self.state.z)), k == len(parts)
+            self.state = advance(self.setting, self.problem, state, *map(jnp.asarray, (part, penalty, last)))
         jax.block_until_ready(self.state)
         if (done + 1) % EVERY == 0 or done + 1 == rounds:
             best = self.take()
@@ -560,14 +554,27 @@ class _Search:
                 self._tighten(np.asarray(self.state.z)[best])
 
     def take(self) -> int:
-        """Scale the motions to satisfy the limits, store the best one if it is the best so far, and return its index."""
-        z = np.asarray(self.state.z)
-        found, feasible = self._repaired(z)
-        if self.clearance is not None:  # a motion that goes through an obstacle would not find back
-            size = lambda z: np.linalg.norm(z - self.rest, axis=(1, 2))
-            lost = feasible & (size(found) < LOST * size(z))
-            self.state = self.state._replace(z=jnp.asarray(np.where(lost[:, None, None], found, z)))
+        """Make motions satisfy the limits, store the best one if it is the best so far, and return its index."""
+        z, limits = np.asarray(self.state.z), self.limits
+        if self.clearance is None:
+            return self._keep(*self._repaired(z))
+        bounds = np.stack([(limits.upper - limits.lower) / 2, *limits[2:5]])
+        size = lambda z: np.linalg.norm(z - self.rest, axis=(1, 2))
+        found, feasible = z.copy(), np.zeros(len(z), bool)
+        # as this takes time, only the most informative motions are moved apart, until one need hardly be scaled
+        for k in np.argsort(np.asarray(criteria(self.setting, self.problem, self.state.z)[0])):
+            apart = moved_apart(self.chain, self.clearance, bounds, self.verified, self.middle, z[k])
+            found[k], feasible[k] = self._scaled(apart, self.rest[k])
+            if feasible[k] and size(found)[k] >= LOST * size(z)[k]:
+                break
+        lost = feasible & (size(found) < LOST * size(z))  # a motion that goes through an obstacle would not find back
+        self.state = self.state._replace(z=jnp.asarray(np.where(lost[:, None, None], found, z)))
         return self._keep(found, feasible)
+
+    def _near(self, z: Float[np.ndarray, "s n k"] | Float[Array, "s n k"]) -> Tangents | None:
+        """Tangents of the clearances at the samples of motions."""
+        q = self.middle + np.einsum("jmk,sjk->smj", *map(np.asarray, (self.problem.coarse[0], z)))
+        return None if self.clearance is None else tangents(self.chain, self.clearance, q)
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
         motion = np.einsum("djmk,jk->dmj", matrices, z)
@@ -600,11 +607,17 @@ class _Search:
         return largest_shares(self.chain, self.limits, self.motion(self.verified, z), self.clearance)
 
     def _repaired(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        at_rest = self.middle + np.einsum("jk,sjk->sj", self.verified[0, :, 0], self.rest)
-        offsets = np.einsum("djmk,sjk->sdmj", self.verified, z - self.rest)
-        found = [repaired(self.chain, self.limits, *x, self.clearance) for x in zip(at_rest, offsets, strict=True)]
-        factors, feasible = zip(*found, strict=True)
-        return self.rest + (z - self.rest) * np.stack(factors)[:, :, None], np.array(feasible)
+        found, feasible = zip(*(self._scaled(*x) for x in zip(z, self.rest, strict=True)), strict=True)
+        return np.stack(found), np.array(feasible)
+
+    def _scaled(self, z: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Scale a motion about a configuration at rest until it satisfies all limits; whether it then does."""
+        centre, feasible = self.middle + np.einsum("jk,jk->j", self.verified[0, :, 0], rest), True
+        for every in (1,) if self.clearance is None else (VERIFIED, 1):  # few samples first, as clearances are costly
+            offset = np.einsum("djmk,jk->dmj", self.verified[:, :, ::every], z - rest)
+            factors, holds = repaired(self.chain, self.limits, centre, offset, self.clearance)
+            z, feasible = rest + (z - rest) * factors[:, None], feasible and holds
+        return z, feasible
 
     def _keep(self, z: np.ndarray, feasible: np.ndarray) -> int:
         """Store the best of the given motions if it is the best so far, and return its index."""
@@ -616,13 +629,10 @@ class _Search:
         return best
 
     def _tighten(self, z: np.ndarray) -> None:
-        """Tighten the coarse grid's torque and clearance limits by as much as a motion violates them on the finest grid."""
-        most, least, _ = self._shares(z)
-        excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
-        limits = self.problem.limits
-        limits = limits._replace(torque=limits.torque / excess["torque"])
-        margin = self.problem.margin + max(0.0, -least)
-        self.problem = self.problem._replace(limits=limits, margin=margin)
+        """Tighten the coarse grid's torque limits by as much as a motion violates them on the finest grid."""
+        used, limits = self._shares(z)[0][LIMIT_NAMES.index("torque")], self.problem.limits
+        tighter = limits._replace(torque=limits.torque / np.clip(used, 1, MOST_TIGHTER))
+        self.problem = self.problem._replace(limits=tighter)
 
 
 # -- compare
