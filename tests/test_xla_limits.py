@@ -314,3 +314,27 @@ def operations(program):
         yield from (e for x in inner for e in operations(x))
         if not inner:
             yield equation
+
+
+def test_kernels_with_loops_over_lanes_need_no_communication_between_devices():
+    """Searches end when all lanes have found a point, closed forms decide once for all results; lanes are on two devices."""
+    program = """
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+import jaxdyn
+from jaxdyn.geometry import Fixed, Shapes, distances
+arm, kinds = jaxdyn.robots.panda(), ("capsule", "cylinder", "box", "cylinder", "capsule")
+size = jnp.array([[0, 0, 0.1], [0.1, 0.1, 0.1], [0.1, 0.1, 0.2], [0.1, 0.1, 0.1], [0, 0, 0.2]])
+fixed = Fixed(kinds, (1, 3, 5, -1, -1), tuple("abcde"), ((0, 1), (1, 2), (0, 4), (2, 3)))
+shapes = Shapes(jnp.tile(jnp.eye(4), (5, 1, 1)), size, jnp.zeros(5), (), fixed)
+gradient = jax.jit(jax.vmap(jax.grad(lambda q: jnp.sum(distances(arm, shapes, q) ** 2))))
+q = jax.random.normal(jax.random.key(0), (64, 7))
+expected = gradient(q)
+for axes in AxisType.Auto, AxisType.Explicit:
+    mesh = jax.make_mesh((2,), ("robots",), axis_types=(axes,))
+    with jax.set_mesh(mesh):
+        found = gradient(jax.device_put(q, NamedSharding(mesh, PartitionSpec("robots"))))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    print("equal on", len(found.sharding.device_set), "devices")
+"""
+    ended = run(program, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert ended.stdout.count("equal on 2 devices") == 2, ended.stderr[-2000:]

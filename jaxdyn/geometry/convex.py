@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..dynamics.engine.kernel import settled
+from ..dynamics.engine.kernel import any_lane, settled
 from ..spatial.components import Component, Vec, add, cross, dot, scale, sub
 from .cores import Closest, Core, gap, perpendicular, select
 from .shapes import Kind
@@ -101,7 +101,7 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         low, far = -1e6 * extent, (extent,) * 3
         stalled, done = jnp.full_like(extent, STALLED), old_gap >= -shallow
         s = _Search((w, w, w), far, n, dot(n, n), n, low, low, stalled, done, start[2])
-        s = jax.lax.while_loop(lambda s: (s.left > 0) & ~jnp.all(s.done), improve, s)
+        s = jax.lax.while_loop(lambda s: (s.left > 0) & any_lane(~s.done), improve, s)
         found = s.n, s.gap, _combined(add(s.p, s.v), s.points)
         return select(s.gap > old_gap, found, best), None
 

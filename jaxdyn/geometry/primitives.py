@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
-from ..dynamics.engine.kernel import settled
+from ..dynamics.engine.kernel import any_lane, settled
 from ..spatial.components import Component, Vec, add, cross, dot, rotate, scale, sub, unrotate
 from .convex import search
 from .cores import Closest, Core, perpendicular, select, signed, support
@@ -167,7 +167,7 @@ def _least_overlap_of_cylinder(
         before |= flat * cosine**3 > x * width**3
         return select(before, n, low), select(before, high, n)
 
-    turns = jnp.where(jnp.any(best.gap < 0), BISECTIONS, 0)
+    turns = jnp.where(any_lane(best.gap < 0), BISECTIONS, 0)
     low, high = jax.lax.fori_loop(0, turns, narrower, ((zero + 1, zero), (zero, zero + 1)))
     cosine, sine = _unit(low[0] + high[0], low[1] + high[1])
     n = add(scale(jnp.where(p < 0, cosine, -cosine), u), scale(jnp.where(q < 0, sine, -sine), v))
@@ -229,7 +229,7 @@ def _nearest_on_segment(
     zero = jnp.zeros_like(low_slope)
     least = 8 * jnp.finfo(zero.dtype).eps * (end + sum(map(jnp.abs, c)))
     start = steps, low + zero, high + zero, low_slope, high_slope, jnp.where(low < high, jnp.inf, zero)
-    state = jax.lax.while_loop(lambda s: (s[0] > 0) & jnp.any(jnp.abs(s[-1]) > least), narrower, start)
+    state = jax.lax.while_loop(lambda s: (s[0] > 0) & any_lane(jnp.abs(s[-1]) > least), narrower, start)
     return root(*state[1:5])
 
 

@@ -184,15 +184,21 @@ settled.defjvp(lambda primals, tangents: (settled(*primals), tuple(tangents)))
 
 @custom_vmap
 def _in_conditional(*values: Array) -> tuple[Array, ...]:
-    first = values[0].reshape(-1)[0]
     keep = lambda x: x if x.dtype == bool else jnp.where(x == x, x, 0)
-    return jax.lax.cond(first == first, lambda *x: x, lambda *x: tuple(map(keep, x)), *values)
+    always = jax.lax.optimization_barrier(jnp.array(True))
+    return jax.lax.cond(always, lambda *x: x, lambda *x: tuple(map(keep, x)), *values)
 
 
 @_in_conditional.def_vmap
 def _(axis_size: int, in_batched: list[bool], *values: Array) -> Any:
     """`vmap` would replace a conditional by a selection."""
     return _in_conditional(*values), tuple(in_batched)
+
+
+def any_lane(condition: Array) -> Array:
+    """True if the condition of any lane is; always true for lanes on several devices, between which no kernel communicates."""
+    several = mode().in_kernel and jax.local_device_count("cpu") > 1
+    return jnp.array(True) if several else jnp.any(condition)
 
 
 def blank_results(entries: Sequence[int], like: Sequence[Any]) -> tuple[Array, ...]:
