@@ -17,7 +17,7 @@ computation (jaxlib 0.10.2), each of which tests/test_xla_limits.py reproduces:
 2. `IrEmitter` must support every instruction without calls at run time: no scatters, sorts, FFTs, `top_k`, matrix
    products fused for a library (from 8 x 8), LAPACK, callbacks, prints, collectives or `PartitionId`. User functions
    never become kernels. If lanes are sharded over devices, an entry of every lane is returned, which requires no
-   communication.
+   communication, and loops do not end early (`any_lane`).
 3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner` does
    so in two cases: if bytes >= flops and the result has 512 KiB, which `LARGEST` and the `size` of functions prevent;
    and if bytes < flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. The second case
