@@ -68,7 +68,8 @@ def distances(chain: Chain, shapes: Shapes, q: Position) -> Float[Array, " p"]:
     links. Second derivatives are exact for spheres, capsules, boxes and planes, and otherwise count points and normals as
     constants. Vertices of hulls have no derivatives.
 
-    Cost: O(n + m + p) for n links, m shapes and p pairs, and O(n p) for a derivative.
+    Cost: O(n + m + p) for n links, m shapes and p pairs, and O(n p) for a derivative; in reverse mode O(n + m + p), unless a
+    pair needs a search.
     """
     return _distances(*_scene(chain, shapes, q))
 
