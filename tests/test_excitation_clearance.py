@@ -221,6 +221,11 @@ def test_the_command_says_that_nothing_is_kept_apart(tmp_path, capsys, given):
         assert main(["excite", str(bare), "--out", str(tmp_path / "t.csv")]) == 1
         shown = capsys.readouterr().err
         assert said in shown and reason in shown and given[-1] is None
+    bare.write_text(arm(""))
+    command = ["excite", str(bare), "--out", str(tmp_path / "t.csv"), "--environment", str(bare)]
+    assert main(command) == 1 and len(given) == 2
+    assert "no shapes to keep clear of --environment" in capsys.readouterr().err
+    assert main([*command, "--shapes", "none"]) == 2 and len(given) == 2
 
 
 @pytest.mark.ci

@@ -197,14 +197,17 @@ def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "Fou
 
 def _clearance(options: argparse.Namespace, chain: "Chain") -> "Separation | None":
     """What the robot keeps apart from itself, the floor and obstacles; None, with a warning, if its shapes are not known."""
-    from ..errors import warn
+    from ..errors import ModelError, warn
     from ..identification import Separation
 
-    if options.clearance is None or options.shapes == "none":
+    if options.clearance is None:
         return None
     # the design itself leaves out pairs that always touch
     shapes = load_shapes(options, options.model, chain, required=False, samples=0)
-    if shapes is None:
+    if shapes is not None:
+        return Separation(shapes, options.clearance)
+    if options.environment:
+        raise ModelError("the robot has no shapes to keep clear of --environment", place=options.model)
+    if options.shapes != "none":
         warn("the shapes are not known: nothing keeps the robot from touching itself or the floor")
-        return None
-    return Separation(shapes, options.clearance)
+    return None
