@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool
 
 from ..dynamics.engine.kernel import any_lane, settled
 from ..spatial.components import Component, Vec, add, cross, dot, scale, sub
-from .cores import Closest, Core, gap, perpendicular, select
+from .cores import Closest, Core, gap, norm, perpendicular, select
 from .shapes import Kind
 
 LIMIT, LIMIT_AGAIN = 64, 24  # iterations from the first direction, and from each of the others
@@ -65,7 +65,7 @@ def search(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
     n, w, extent = _best(kinds, a, b, _candidates(kinds, a, b))
     margin, shallow = MARGIN * extent, 0 if "hull" in kinds else SHALLOW * extent
     rounding = 16 * jnp.finfo(extent.dtype).eps
-    noise = rounding * (extent + _norm(centre))
+    noise = rounding * (extent + norm(*centre))
     curved = not {"cylinder", "ellipsoid"}.isdisjoint(kinds)
     tolerance = max(1e-10, rounding) if curved else rounding
 
@@ -194,7 +194,7 @@ def _best(kinds: tuple[Kind, Kind], a: Core, b: Core, candidates: list[Vec]) -> 
         g, *point = settled(g, *n, *sub(y, x), *x)
         n, w = _vector(point[:3]), _point(point[3:])
         better = g > best
-        extent = jnp.maximum(extent, _norm(sub(w.d, centre)))
+        extent = jnp.maximum(extent, norm(*sub(w.d, centre)))
         return (select(better, n, best_n), jnp.where(better, g, best), extent, w), None
 
     zero = jnp.zeros(shape, dtype)
@@ -242,8 +242,3 @@ def _on_face(d: Vec, e: Vec, f: Vec, noise: Component) -> tuple[Component, Vec]:
     regular = squared > noise * noise * jnp.maximum(dot(e, e), dot(f, f))
     share = dot(m, d) / jnp.where(regular, squared, 1)
     return jnp.where(inside & regular, dot(m, d) * share, jnp.inf), scale(share, m)
-
-
-def _norm(v: Vec) -> Component:
-    """Euclidean length, bounded away from zero."""
-    return jnp.sqrt(jnp.maximum(dot(v, v), jnp.finfo(v[0].dtype).tiny))

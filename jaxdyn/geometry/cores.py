@@ -56,11 +56,11 @@ def support(kind: Kind, core: Core, n: Vec) -> Vec:
     if kind == "box":
         local = signed(a, x), signed(b, y), signed(c, z)
     elif kind == "cylinder":
-        radial = _safe_norm(x, y)
+        radial = norm(x, y)
         local = a * x / radial, a * y / radial, signed(c, z)
     elif kind == "ellipsoid":
         scaled = a * x, b * y, c * z
-        length = _safe_norm(*scaled)
+        length = norm(*scaled)
         local = a * scaled[0] / length, b * scaled[1] / length, c * scaled[2] / length
     else:
         local = _highest_vertex(core, (x, y, z))
@@ -111,6 +111,6 @@ def select(condition: Component, x: T, y: T) -> T:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
 
 
-def _safe_norm(*x: Component) -> Component:
+def norm(*x: Component) -> Component:
     """Euclidean norm, bounded away from zero."""
     return jnp.sqrt(jnp.maximum(dot(x, x), jnp.finfo(jnp.result_type(*x)).tiny))

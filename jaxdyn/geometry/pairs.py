@@ -5,8 +5,8 @@ The rules are those of MoveIt's setup assistant (moveit.picknik.ai, concepts/kin
 
 import os
 import re
-from collections.abc import Container, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -190,10 +190,14 @@ def sampled_distances(
     chain: Chain, shapes: Shapes, q: Float[np.ndarray, "N nq"], size: int | None = None
 ) -> Float[np.ndarray, "N p"]:
     """Distances of all pairs in many configurations, in chunks of equal size, for which they are compiled."""
-    size = min(_CHUNK, len(q)) if size is None else size
+    evaluate = lambda chunk: _of_chunk(chain, shapes, jnp.asarray(chunk, chain.dtype))
+    return in_chunks(evaluate, q, min(_CHUNK, len(q)) if size is None else size)
+
+
+def in_chunks(function: Callable[[np.ndarray], Any], q: Float[np.ndarray, "N nq"], size: int) -> Any:
+    """The results for all rows of q of a function of `size` rows, of any structure, in NumPy."""
     chunks = np.resize(q, (-(-len(q) // size) * size, q.shape[1])).reshape(-1, size, q.shape[1])
-    found = [np.asarray(_of_chunk(chain, shapes, jnp.asarray(chunk, chain.dtype))) for chunk in chunks]
-    return np.concatenate(found)[: len(q)]
+    return jax.tree.map(lambda *x: np.concatenate(x)[: len(q)], *map(function, chunks))
 
 
 @jax.jit

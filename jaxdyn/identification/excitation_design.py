@@ -309,18 +309,16 @@ def checked_noise(torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None
 Progress = Callable[[str, int, int], None]
 STAGE = "designing the excitation"
 
-SAMPLES_A_WAVE = (
-    8  # samples per period of the fastest component; the information contains up to four times its frequency
-)
+# samples per period of the fastest component; the information matrix contains up to four times its frequency
+SAMPLES_A_WAVE = 8
 FINER = 4  # refinement of the grid for limits that are linear in the coefficients
 VERIFIED = 10  # refinement of the grid for the final check of all limits
 STEPS = 20  # Adam steps per round
 EVERY = 4  # rounds between two checks of all limits, after which the best motion is stored
 SLOWEST_SIGN = 0.05  # smallest width of the smooth sign function during design, relative to the velocity limit
 RATE, LAST_RATE = 0.03, 0.02  # Adam's first step size relative to the limits, and its last relative to the first
-LOST = (
-    0.7  # share of a motion that is left within all limits below which, with clearances, it goes on from what is left
-)
+# share of a motion that is left within all limits below which, with clearances, it goes on from what is left
+LOST = 0.7
 STRAIGHT = 10  # steps of a round, which move q little, after which the tangents of clearances are renewed
 MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
 CONDITION_WEIGHT = 0.5  # w; with 0.2, the Panda's variances are 0.8 times, its condition number 1.7 times as large

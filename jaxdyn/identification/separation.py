@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 from ..errors import IdentificationError
 from ..geometry.distance import distances
-from ..geometry.pairs import sampled_distances
+from ..geometry.pairs import in_chunks, sampled_distances
 from ..geometry.shapes import LeftOut, Shapes, with_pairs
 from ..model.chain import Chain
 
@@ -99,11 +99,9 @@ def _tangents(chain: Chain, clearance: ClearanceOf, q: Float[Array, "N n"]) -> t
 
 def tangents(chain: Chain, clearance: ClearanceOf, q: Float[np.ndarray, "*s n"]) -> Tangents:
     """Clearances and derivatives in many configurations, in chunks of equal size, for which they are compiled once."""
-    flat, size = q.reshape(-1, q.shape[-1]), CHUNK
-    chunks = np.resize(flat, (-(-len(flat) // size) * size, q.shape[-1])).reshape(-1, size, q.shape[-1])
-    found = zip(*(_tangents(chain, clearance, jnp.asarray(chunk)) for chunk in chunks), strict=True)
-    value, slope = (np.concatenate(x)[: len(flat)] for x in found)
-    return Tangents(q, *(x.reshape(*q.shape[:-1], *x.shape[1:]) for x in (value, slope)))
+    evaluate = lambda chunk: _tangents(chain, clearance, jnp.asarray(chunk))
+    found = in_chunks(evaluate, q.reshape(-1, q.shape[-1]), CHUNK)
+    return Tangents(q, *(x.reshape(*q.shape[:-1], *x.shape[1:]) for x in found))
 
 
 class Nearest(NamedTuple):

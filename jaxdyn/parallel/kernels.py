@@ -35,7 +35,7 @@ from .._jax_compat import (
     primitive_transposes,
     register_lowering,
 )
-from ..dynamics.engine.kernel import by_platform
+from ..dynamics.engine.kernel import by_platform, with_entries
 from ..dynamics.engine.lanes import filled
 from ..errors import DeploymentError, FallbackWarning, warn
 from ..source import Loop, LoopGraph, Memory, Node, Scalar, Store, cost, entries, live_items
@@ -162,7 +162,7 @@ def _jvp(primals, tangents, *, function, results, mapped, run):
         values, directions = variables[: len(primals)], variables[len(primals) :]
 
         def of_active(*varied):
-            found = stepwise(*_filled(values, active, varied))
+            found = stepwise(*with_entries(values, active, varied))
             return [found[k] for k in smooth]
 
         return jax.jvp(of_active, tuple(values[k] for k in active), directions)[1]
@@ -171,7 +171,7 @@ def _jvp(primals, tangents, *, function, results, mapped, run):
     found = batch_of_states(
         tangent, [results[k] for k in smooth], both, run, [*primals, *(tangents[k] for k in active)]
     )
-    return out, _filled([Zero(jax.typeof(x).to_tangent_aval()) for x in out], smooth, found)
+    return out, with_entries([Zero(jax.typeof(x).to_tangent_aval()) for x in out], smooth, found)
 
 
 def _transposed(cotangents, *variables, function, results, mapped, run):
@@ -187,10 +187,10 @@ def _transposed(cotangents, *variables, function, results, mapped, run):
     ]
 
     def back(*inputs):
-        values = _filled([None] * len(variables), given, inputs[: len(given)])
+        values = with_entries([None] * len(variables), given, inputs[: len(given)])
 
         def forward(*directions):
-            found = function(*_filled(values, linear, directions))
+            found = function(*with_entries(values, linear, directions))
             return [found[k] for k in used]
 
         return list(jax.linear_transpose(forward, *shapes)(list(inputs[len(given) :])))
@@ -203,7 +203,7 @@ def _transposed(cotangents, *variables, function, results, mapped, run):
         [*(variables[k] for k in given), *(cotangents[k] for k in used)],
     )
     summed = [x if mapped[k] else x.sum(0) for k, x in zip(linear, found, strict=True)]
-    return _filled([None] * len(variables), linear, summed)
+    return with_entries([None] * len(variables), linear, summed)
 
 
 def _batch_of_batches(variables, dims, *, function, results, mapped, run):
@@ -228,14 +228,6 @@ primitive_jvps[_batch_p] = _jvp
 primitive_transposes[_batch_p] = _transposed
 primitive_batchers[_batch_p] = _batch_of_batches
 register_lowering(_batch_p, lambda ctx, *x, **p: lower_fun(lambda *x: _run(*x, **p), multiple_results=True)(ctx, *x))
-
-
-def _filled(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
-    """Copy of `values` in which the entries at `places` are replaced by `new`."""
-    found = list(values)
-    for k, x in zip(places, new, strict=True):
-        found[k] = x
-    return found
 
 
 def _rewritten(function: Callable, change: Callable[[Any], Any]) -> Callable:

@@ -345,16 +345,18 @@ def _linear_jvp(primals, tangents, *, program, count, **others):
     out, changes = linear(*primals[count:]), linear(*map(instantiate_zeros, tangents[count:]))
     active = [k for k, t in enumerate(tangents[:count]) if not isinstance(t, Zero)]
     if active:
-
-        def of_constants(*some):
-            values = list(primals)
-            for k, x in zip(active, some, strict=True):
-                values[k] = x
-            return _evaluated(program)(*values)
-
-        _, more = jax.jvp(of_constants, [primals[k] for k in active], [tangents[k] for k in active])
+        of_active = lambda *some: _evaluated(program)(*with_entries(primals, active, some))
+        _, more = jax.jvp(of_active, [primals[k] for k in active], [tangents[k] for k in active])
         changes = [x + y for x, y in zip(changes, more, strict=True)]
     return out, changes
+
+
+def with_entries(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
+    """Copy of `values` in which the entries at `places` are replaced by `new`."""
+    found = list(values)
+    for k, x in zip(places, new, strict=True):
+        found[k] = x
+    return found
 
 
 def _linear_transpose(cotangents, *values, program, transpose, count, is_transposed):

@@ -72,7 +72,7 @@ def scan_shared(body: Callable, xs: Any) -> Any:
     if not mode().in_kernel:
         return jax.vmap(lambda x: body(x)[1])(jax.tree.map(jnp.asarray, xs))
     shared, results = jax.eval_shape(body, jax.tree.map(lambda x: x[0], xs))
-    if len(jax.tree.leaves(results)) == 1:
+    if len(jax.tree.leaves(results)) == 1:  # computes them once anyway, and only those that it needs
         return jax.lax.scan(lambda _, x: (None, body(x)[1]), None, xs)[1]
     start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shared)
     carry, out = jax.lax.scan(lambda _, x: body(x), start, xs)
