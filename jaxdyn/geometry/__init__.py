@@ -7,6 +7,7 @@ from .pairs import Disabled as Disabled, choose_pairs as choose_pairs, pair_tabl
 from .reading import (
     capsule as capsule,
     floor as floor,
+    height_field as height_field,
     make_shapes as make_shapes,
     read as read,
     sphere as sphere,

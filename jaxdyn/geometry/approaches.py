@@ -10,7 +10,7 @@ from ..errors import ModelError
 from ..model.chain import Chain, ancestor_mask, layout
 from ..model.configuration import differences, joint_positions, positions_at
 from .pairs import sampled_distances
-from .shapes import Shapes
+from .shapes import UNBOUNDED, Shapes
 
 _FIRST = 256  # intervals at first
 _RESOLUTION = 1e-3  # of distances [m] and of the time of a contact [s]
@@ -155,7 +155,7 @@ def _reach(chain: Chain, shapes: Shapes, q: Float[np.ndarray, "N nq"]) -> tuple[
     carries = np.where(links[:, None] >= 0, above[links], False)
     extent = _extents(shapes)
     bounded = extent[np.isfinite(extent)]
-    # for planes, that of the others
+    # for surfaces without an end, that of the others
     extent = np.where(np.isfinite(extent), extent, offsets.sum() + bounded.max(initial=0.0))
     return np.where(carries, between.reshape(-1, chain.n)[links] + extent[:, None], 0.0), carries
 
@@ -177,7 +177,7 @@ def _travel(chain: Chain, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, " n
 
 
 def _extents(shapes: Shapes) -> Float[np.ndarray, " m"]:
-    """Largest distance of each shape's points from the origin of its link [m]; infinite for planes."""
+    """Largest distance of each shape's points from the origin of its link [m]; infinite for planes and height fields."""
     place = np.linalg.norm(np.asarray(shapes.pose, float)[:, :3, 3], axis=1)
     size, hulls = np.asarray(shapes.size, float), iter(shapes.vertices)
     core = []
@@ -186,5 +186,5 @@ def _extents(shapes: Shapes) -> Float[np.ndarray, " m"]:
             core.append(np.linalg.norm(np.asarray(next(hulls), float), axis=1).max())
         else:
             radial = np.array([0.0, x[0], x[2]]) if kind == "cylinder" else x
-            core.append({"plane": np.inf, "ellipsoid": x.max()}.get(kind, np.linalg.norm(radial)))
+            core.append(np.inf if kind in UNBOUNDED else x.max() if kind == "ellipsoid" else np.linalg.norm(radial))
     return place + np.array(core) + np.asarray(shapes.radius, float)

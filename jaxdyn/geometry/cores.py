@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Mat, Vec, add, dot, rotate, scale, sub, unrotate
@@ -22,13 +22,26 @@ from .shapes import Kind
 T = TypeVar("T")
 
 
+class Grid(NamedTuple):
+    """Heights of a height field over a grid: those of all height fields, row by row, and the index of its first one there.
+
+    `last` are the last indices along x and y, and `range` the least and the largest height.
+    """
+
+    heights: Float[Array, " h"]
+    first: Int[Array, ""]
+    last: Int[Array, "2"]
+    range: Float[Array, "2"]
+
+
 class Core(NamedTuple):
-    """A convex core: rotation and centre of its frame in common axes, half sizes, and vertices (V, 3) of a hull."""
+    """A convex core, or a height field: rotation and centre of its frame in common axes, half sizes, and what else it needs."""
 
     rotation: Mat
     centre: Vec
     size: Vec
-    vertices: Float[Array, "V 3"] | None = None
+    vertices: Float[Array, "V 3"] | None = None  # of a hull
+    grid: Grid | None = None  # of a height field
 
 
 class Closest(NamedTuple):

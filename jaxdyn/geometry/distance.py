@@ -32,7 +32,7 @@ from ..model.chain import Chain, Position, ancestor_mask
 from ..model.compiled import compiled
 from ..model.configuration import place
 from ..spatial.components import add, cross, dot, matmul, rotate, scale, sub
-from .cores import Core
+from .cores import Core, Grid
 from .primitives import closest, differentiable, needs_search
 from .shapes import KINDS, Fixed, Kind, Shapes
 
@@ -60,16 +60,17 @@ def distances(chain: Chain, shapes: Shapes, q: Position) -> Float[Array, " p"]:
     """Signed distance of every pair in `shapes.pairs` [m].
 
     It is the length of the shortest segment between the shapes, or the negative of the shortest translation that separates
-    them. It is exact for spheres and capsules with each other, boxes or cylinders, and for planes. For other pairs, it is exact
-    apart and in shallow contact, and in deep overlap a lower bound (see docs/shapes.md).
+    them. It is exact for spheres and capsules with each other, boxes or cylinders, and for planes. For other convex pairs, it
+    is exact apart and in shallow contact, and in deep overlap a lower bound. The distance from a height field is exact for
+    spheres, and for other shapes that of some of their points (see docs/shapes.md).
 
     Derivatives with respect to q and all leaves of the robot and the shapes are exact, for q
     d distance = n . (v_second - v_first), with the unit normal n and the velocities v of the closest points as fixed to their
     links. Second derivatives are exact for spheres, capsules, boxes and planes, and otherwise count points and normals as
-    constants. Vertices of hulls have no derivatives.
+    constants. Vertices of hulls and heights have no derivatives.
 
     Cost: O(n + m + p) for n links, m shapes and p pairs, and O(n p) for a derivative; in reverse mode O(n + m + p), unless a
-    pair needs a search.
+    pair needs a search. Near a height field, that of a few cells per point; farther away, of those that may be nearer.
     """
     return _distances(*_scene(chain, shapes, q))
 
@@ -92,6 +93,7 @@ class Scene(NamedTuple):
     chain: Chain
     shapes: Shapes
     base: Float[Array, "4 4 *#lanes"]
+    ranges: Float[Array, "f 2"]  # least and largest height of each height field
 
 
 def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Array, " n"]]:
@@ -100,7 +102,8 @@ def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Arra
         raise ModelError(fault, "read or make the shapes for this robot")
     links, x = place(chain, q)
     base = jnp.eye(4, dtype=x.dtype) if chain.base_pose is None else chain.base_pose.astype(x.dtype)
-    return Scene(links, shapes, base), x
+    ranges = [jnp.stack([heights.min(), heights.max()]) for heights in jax.lax.stop_gradient(shapes.heights)]
+    return Scene(links, shapes, base, jnp.stack(ranges).astype(x.dtype) if ranges else jnp.zeros((0, 2), x.dtype)), x
 
 
 def _size(scene: Scene) -> int:
@@ -110,14 +113,14 @@ def _size(scene: Scene) -> int:
 
 @by_batch(size=_size)
 def _distances(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
-    return _all_pairs(scene.shapes, _placed(scene, x)[0], lambda pair: pair.distance)
+    return _all_pairs(scene, _placed(scene, x)[0], lambda pair: pair.distance)
 
 
 @by_batch(size=_size)
 def _points(scene: Scene, x: PerLink) -> tuple[Float[Array, "p *#lanes"], ...]:
     """Distances, and components of the points on both shapes and of the normals."""
     bodies, _ = _placed(scene, x)
-    return _all_pairs(scene.shapes, bodies, lambda pair: (pair.distance, *pair.first, *pair.second, *pair.normal))
+    return _all_pairs(scene, bodies, lambda pair: (pair.distance, *pair.first, *pair.second, *pair.normal))
 
 
 class _Wrenches(NamedTuple):
@@ -132,7 +135,7 @@ class _Wrenches(NamedTuple):
 @by_batch(size=_size)
 def _with_wrenches(scene: Scene, x: PerLink) -> _Wrenches:
     bodies, screws = _placed(scene, x)
-    distance, *wrench = _all_pairs(scene.shapes, bodies, lambda pair: (pair.distance, *pair.moment, *pair.normal))
+    distance, *wrench = _all_pairs(scene, bodies, lambda pair: (pair.distance, *pair.moment, *pair.normal))
     return _Wrenches(distance, tuple(wrench), screws, bodies.centre)
 
 
@@ -158,7 +161,7 @@ def _loads(scene: Scene, x: PerLink, force: Float[Array, "p *#lanes"]) -> _Loads
 def _added_up(scene: Scene, bodies: "Bodies", force: Array) -> tuple[Array, ...]:
     """The wrenches on all links, six components (at least n rows, *lanes), pair by pair."""
     links = np.array(scene.shapes.links, np.int32) % (scene.chain.n + 1)
-    evaluate = _evaluator(scene.shapes, bodies)
+    evaluate = _evaluator(scene, bodies)
     total = blank_results((scene.chain.n + 1,) * 6, (force[0],) * 6)
     for group in _groups(scene.shapes.fixed).members:
 
@@ -181,20 +184,20 @@ def _gathered(scene: Scene, bodies: "Bodies", force: Array) -> tuple[Array, ...]
     on_links = np.zeros((scene.chain.n + 1, len(pairs)))
     for side, sign in ((0, -1), (1, 1)):
         np.add.at(on_links, (links[pairs[:, side]], np.arange(len(pairs))), sign)
-    wrench = _all_pairs(scene.shapes, bodies, lambda pair: (*pair.moment, *pair.normal))
+    wrench = _all_pairs(scene, bodies, lambda pair: (*pair.moment, *pair.normal))
     return tuple(jnp.tensordot(jnp.asarray(on_links, force.dtype), force * component, 1) for component in wrench)
 
 
 @by_batch(size=_size)
 def _differentiable(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
     """The distances, which JAX differentiates with respect to all leaves."""
-    return _all_pairs(scene.shapes, _placed(scene, x)[0], lambda pair: pair.distance, differentiates=True)
+    return _all_pairs(scene, _placed(scene, x)[0], lambda pair: pair.distance, differentiates=True)
 
 
 @_distances.defjvp
 def _(primals, tangents):
     scene, x = primals
-    (of_chain, of_shapes, of_base), of_x = tangents
+    (of_chain, of_shapes, of_base, _), of_x = tangents
     others = {name: t for name, t in vars(of_chain).items() if name not in ("topology", "base_pose")}
     if not all(map(is_zero, jax.tree.leaves((others, of_shapes, of_base), is_leaf=is_zero))):
         return sparse_jvp(_differentiable, primals, tangents)
@@ -263,7 +266,7 @@ class Bodies(NamedTuple):
 
 def _placed(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
     """Poses of all cores, and the screws of the joints in world axes, six components (n, *lanes)."""
-    chain, shapes, base = scene
+    chain, shapes, base, _ = scene
     x = spread_over_lanes(x)
 
     def out(parent, link: Link, _):
@@ -354,20 +357,22 @@ class Pair(NamedTuple):
         return Pair(self.distance, self.second, self.first, scale(-1, self.normal), scale(-1, self.moment))
 
 
-def _evaluator(shapes: Shapes, bodies: Bodies, differentiates: bool = False) -> Callable:
+def _evaluator(scene: Scene, bodies: Bodies, differentiates: bool = False) -> Callable:
     """The function evaluate(kinds, pair) -> shared (see `scan_shared`), results."""
-    dtype = bodies.origin[0].dtype
+    dtype, shapes = bodies.origin[0].dtype, scene.shapes
     sizes, radii = shapes.size.astype(dtype), shapes.radius.astype(dtype)
     cores = bodies.rotation, bodies.origin, bodies.offset, tuple(sizes[:, k] for k in range(3)), radii
     hulls, places = _hulls(shapes, dtype)
+    grid_of = _grids(scene, dtype)
 
     def evaluate(kinds: tuple[Kind, Kind], pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], Pair]:
         (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (_rows(cores, k) for k in pair)
         corners = (
             _rows(hulls, _rows(places, k)) if kind == "hull" else None for kind, k in zip(kinds, pair, strict=True)
         )
+        grid = grid_of(pair[1]) if kinds[1] == "height_field" else None
         # relative to the origin of the first link, since positions in the world may have too few digits
-        both = a, b = tuple(map(Core, (ra, rb), (oa, add(sub(pb, pa), ob)), (sa, sb), corners))
+        both = a, b = tuple(map(Core, (ra, rb), (oa, add(sub(pb, pa), ob)), (sa, sb), corners, (None, grid)))
         found = closest(kinds, *(jax.lax.stop_gradient(both) if differentiates else both))
         distance, n = differentiable(a, b, found) if differentiates else found.distance, found.normal
         first, second = add(found.first, scale(rounding, n)), sub(found.second, scale(other, n))
@@ -377,9 +382,9 @@ def _evaluator(shapes: Shapes, bodies: Bodies, differentiates: bool = False) -> 
     return evaluate
 
 
-def _all_pairs(shapes: Shapes, bodies: Bodies, wanted: Callable[[Pair], Any], differentiates: bool = False) -> Any:
+def _all_pairs(scene: Scene, bodies: Bodies, wanted: Callable[[Pair], Any], differentiates: bool = False) -> Any:
     """The wanted results of all pairs, in the order of the pairs, each component (p, *lanes)."""
-    evaluate, groups = _evaluator(shapes, bodies, differentiates), _groups(shapes.fixed)
+    evaluate, groups = _evaluator(scene, bodies, differentiates), _groups(scene.shapes.fixed)
 
     def one_pair(group: Group, pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], Any]:
         shared, found = evaluate(group.kinds, pair)
@@ -402,3 +407,15 @@ def _hulls(shapes: Shapes, dtype: Any) -> tuple[Float[Array, "h V 3"], Int[np.nd
     padded = [v[np.minimum(np.arange(most), len(v) - 1)].astype(dtype) for v in shapes.vertices]
     places = np.cumsum([kind == "hull" for kind in shapes.kinds]) - 1
     return jnp.stack(padded) if padded else jnp.zeros((1, 1, 3), dtype), places
+
+
+def _grids(scene: Scene, dtype: Any) -> Callable[[Array], Grid]:
+    """The grid of a height field, by its index in the shapes."""
+    fields = scene.shapes.heights
+    if any(heights.ndim > 2 for heights in fields):
+        raise ModelError("heights cannot differ within a batch", "move the height field instead, by its pose")
+    heights = jnp.concatenate([h.astype(dtype).reshape(-1) for h in fields]) if fields else jnp.zeros(1, dtype)
+    last = np.array([heights.shape for heights in fields], np.int32).reshape(-1, 2) - 1
+    first = np.cumsum([0, *(heights.size for heights in fields)], dtype=np.int32)[:-1]
+    index = np.cumsum([kind == "height_field" for kind in scene.shapes.kinds]) - 1
+    return lambda k: Grid(heights, *_rows((first, last, scene.ranges), _rows(index, k)))

@@ -19,7 +19,7 @@ from ..model.chain import Chain, ancestor_mask, coordinate_limits, layout, leadi
 from ..model.configuration import neutral_configuration
 from ..model.joints import Free
 from .distance import distances
-from .shapes import LeftOut, Shapes, with_pairs
+from .shapes import UNBOUNDED, LeftOut, Shapes, with_pairs
 
 SAMPLES = 10_000
 _FIRST, _CHUNK = 256, 2048  # configurations in which all pairs are tested, and in one call
@@ -116,9 +116,9 @@ ADJACENT = "adjacent links"
 
 
 def candidates(shapes: Shapes) -> list[Pair]:
-    """All pairs of shapes on different links; two planes make none."""
+    """All pairs of shapes on different links; two planes or height fields make none."""
     m, kinds = len(shapes.kinds), shapes.kinds
-    apart = lambda a, b: shapes.links[a] != shapes.links[b] and not kinds[a] == kinds[b] == "plane"
+    apart = lambda a, b: shapes.links[a] != shapes.links[b] and not {kinds[a], kinds[b]} <= {*UNBOUNDED}
     return [(a, b) for a in range(m) for b in range(a + 1, m) if apart(a, b)]
 
 

@@ -14,6 +14,7 @@ from ..dynamics.engine.kernel import any_lane, settled
 from ..spatial.components import Component, Vec, add, cross, dot, rotate, scale, sub, unrotate
 from .convex import search
 from .cores import Closest, Core, perpendicular, select, signed, support
+from .height_fields import core_and_height_field
 from .shapes import Kind
 
 
@@ -35,6 +36,8 @@ def closest(kinds: tuple[Kind, Kind], a: Core, b: Core) -> Closest:
         return _segment_and_cylinder(*stop_gradient((a, b)))
     if kinds[1] == "plane":
         return _core_and_plane(kinds[0], a, b)
+    if kinds[1] == "height_field":
+        return core_and_height_field(kinds[0], *stop_gradient((a, b)))
     return search(kinds, *stop_gradient((a, b)))
 
 

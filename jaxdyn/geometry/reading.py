@@ -46,7 +46,7 @@ def read(
     With `visual`, contype and conaffinity are not used. Many MJCF files rule out all pairs within a robot, to save time;
     `choose_pairs(chain, shapes)` then chooses among all pairs.
 
-    Shapes on links that the chain lacks (beyond its `tip`) and height fields are omitted; `Shapes.notes` names them.
+    Shapes on links that the chain lacks (beyond its `tip`) are omitted; `Shapes.notes` names them.
 
     Args:
         chain: the robot, loaded from the same file.
@@ -87,11 +87,11 @@ def make_shapes(
     vertices: int = VERTICES,
     pairs: Sequence[tuple[int | str, int | str]] | None = None,
 ) -> Shapes:
-    """Convex shapes on the links of a chain, from geometry that `io.read_geometry` returned or that was written by hand.
+    """Shapes on the links of a chain, from geometry that `io.read_geometry` returned or that was written by hand.
 
-    Links that are fused with others by fixed joints carry their shapes along. Spheres, capsules, boxes, cylinders, ellipsoids
-    and planes are exact. A cylinder whose ends are the centres of two spheres of its radius (to 0.1 % of it), on the same link,
-    is one capsule, since URDF has no capsules.
+    Links that are fused with others by fixed joints carry their shapes along. All shapes but meshes are exact. A cylinder whose
+    ends are the centres of two spheres of its radius (to 0.1 % of it), on the same link, is one capsule, since URDF has no
+    capsules.
 
     A mesh is enclosed by the convex hull of at most `vertices` of its vertices. If it has more, the hull is inflated by the
     distance of the farthest vertex left out, so that it contains the mesh; the default of 64 makes the convex hulls of meshes
@@ -144,7 +144,8 @@ def with_environment(
         shapes.left_out,
         shapes.notes + obstacles.notes,
     )
-    return Shapes(join("pose"), join("size"), join("radius"), (*shapes.vertices, *obstacles.vertices), fixed)
+    hulls, fields = (*shapes.vertices, *obstacles.vertices), (*shapes.heights, *obstacles.heights)
+    return Shapes(join("pose"), join("size"), join("radius"), hulls, fixed, fields)
 
 
 def capsule(link: str, start: Values, end: Values, radius: float) -> Geometry:
@@ -173,6 +174,19 @@ def floor(height: float = 0.0) -> Geometry:
     return Geometry("floor", "plane", pose, (0.0, 0.0, 0.0))
 
 
+def height_field(heights: Values, extent: Values, centre: Values = (0.0, 0.0, 0.0), name: str = "terrain") -> Geometry:
+    """Uneven ground below a surface of given heights, for `with_environment`, or for `make_shapes` with the name of a link.
+
+    `heights[i, j]` is z at the point (i, j) of a regular grid [m], of which i counts along x and j along y. The grid has the
+    `extent` along x and y [m], about the `centre` in the base frame [m], to which heights are relative. Triangles span its
+    cells; beyond its border, the surface continues level. For steps or walls, add boxes.
+    """
+    pose = np.eye(4)
+    pose[:3, 3] = centre
+    x, y = np.asarray(extent, float).tolist()
+    return Geometry(name, "height_field", pose, (x, y, 0.0), heights=np.asarray(heights, float))
+
+
 class _Core(NamedTuple):
     """A shape in its link's frame, and a remark about it."""
 
@@ -182,6 +196,7 @@ class _Core(NamedTuple):
     radius: float
     vertices: Float[np.ndarray, "V 3"] | None = None
     remark: str = ""
+    heights: Float[np.ndarray, "I J"] | None = None
 
 
 def _made(chain: Chain, geometries: Iterable[Geometry], mesh: Enclosing, most: int, *, on_base: bool = False) -> Shapes:
@@ -209,6 +224,7 @@ def _made(chain: Chain, geometries: Iterable[Geometry], mesh: Enclosing, most: i
         as_leaf([core.radius for core in cores]),
         tuple(jnp.asarray(core.vertices, chain.dtype) for core in cores if core.vertices is not None),
         Fixed(tuple(core.kind for core in cores), tuple(links), tuple(names), (), (), tuple(notes)),
+        tuple(jnp.asarray(core.heights, chain.dtype) for core in cores if core.heights is not None),
     )
 
 
@@ -219,9 +235,19 @@ def _primitive(shape: Geometry) -> _Core:
         raise ModelError(
             f"the {shape.kind} on link {shape.link!r} has the size {shape.size}", "sizes cannot be negative"
         )
+    heights = None
+    if shape.kind == "height_field":
+        heights = np.asarray(shape.heights, float)
+        if heights.ndim != 2 or min(heights.shape) < 2 or not np.isfinite(heights).all() or not min(x, y) > 0:
+            fault = (
+                f"the height field {shape.link!r} has heights of shape {heights.shape} and the extent {x:g} x {y:g} m"
+            )
+            raise ModelError(fault, "pass at least 2 x 2 finite heights, and an extent that is not zero")
     sizes = {"capsule": (0, 0, z / 2), "cylinder": (x, x, z / 2), "box": size / 2, "ellipsoid": (x, y, z)}
+    sizes["height_field"] = x / 2, y / 2, 0
     radius = x if shape.kind in ("sphere", "capsule") else 0.0
-    return _Core(shape.kind, np.eye(4), np.array(sizes.get(shape.kind, (0, 0, 0)), float), radius)  # type: ignore[arg-type]
+    half = np.array(sizes.get(shape.kind, (0, 0, 0)), float)
+    return _Core(shape.kind, np.eye(4), half, radius, heights=heights)  # type: ignore[arg-type]
 
 
 def _enclosed(shape: Geometry, mesh: Enclosing, most: int) -> _Core:

@@ -16,7 +16,8 @@ from .._summary import Summary, lines
 from ..errors import ModelError
 from ..model.chain import as_array
 
-Kind = Literal["sphere", "capsule", "box", "cylinder", "ellipsoid", "hull", "plane"]
+Kind = Literal["sphere", "capsule", "box", "cylinder", "ellipsoid", "hull", "plane", "height_field"]
+UNBOUNDED = ("plane", "height_field")  # solid below a surface; two of them have no distance
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -64,18 +65,22 @@ class Fixed:
 
 
 class Shapes(eqx.Module, Summary):
-    """Convex shapes fixed to the links of a chain, and the pairs of them that must not touch.
+    """Convex shapes and height fields fixed to the links of a chain, and the pairs of them that must not touch.
 
     Make them with `geometry.read` or `make_shapes`, add the surroundings with `with_environment`, and change leaves with
     `equinox.tree_at`: `tree_at(lambda s: s.radius, shapes, shapes.radius + 0.01)` enlarges all shapes by 1 cm.
 
     Attributes:
         pose: pose of each shape in its link's frame, or in the base frame for shapes on the base [m]. The origin is the centre
-            of the core, and the axis of a capsule or cylinder is z. A plane bounds the half-space z < 0 of its frame.
+            of the core, and the axis of a capsule or cylinder is z. A plane bounds the half-space z < 0 of its frame, and a
+            height field all that is below its heights.
         size: half of the core's extent along x, y and z [m]: (0, 0, half length) of a capsule, without its caps; (radius,
-            radius, half length) of a cylinder; half edge lengths of a box; semi-axes of an ellipsoid; 0 for the other kinds.
+            radius, half length) of a cylinder; half edge lengths of a box, and along x and y of the grid of a height field;
+            semi-axes of an ellipsoid; 0 for the other kinds.
         radius: distance from the core to the surface [m].
         vertices: vertices of each hull in its frame [m], in the order of the hulls.
+        heights: z of the surface of each height field at the points (i, j) of its grid [m], where i counts along x and j along
+            y, in the order of the height fields.
     """
 
     pose: Float[Array, "m 4 4"] = eqx.field(converter=as_array)
@@ -83,6 +88,7 @@ class Shapes(eqx.Module, Summary):
     radius: Float[Array, " m"] = eqx.field(converter=as_array)
     vertices: tuple[Float[Array, "_ 3"], ...]
     fixed: Fixed = eqx.field(static=True)
+    heights: tuple[Float[Array, "_ _"], ...] = ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -141,6 +147,7 @@ _PLURALS = {
     "ellipsoid": "ellipsoids",
     "hull": "hulls",
     "plane": "planes",
+    "height_field": "height fields",
 }
 
 
@@ -150,7 +157,7 @@ def with_pairs(
     """The shapes with other pairs, given by indices or names.
 
     Raises:
-        ModelError: a pair names no shape, or consists of two planes or of twice the same shape.
+        ModelError: a pair names no shape, or consists of two planes or height fields or of twice the same shape.
     """
     index = {name: k for k, name in enumerate(shapes.names)}
     found: list[tuple[int, int]] = []
@@ -161,7 +168,7 @@ def with_pairs(
         if wrong is not None:
             raise ModelError(f"pair {pair}: there is no shape {wrong!r}", f"the shapes are {', '.join(shapes.names)}")
         a, b = (index[x] if isinstance(x, str) else int(x) for x in pair)
-        if a == b or shapes.kinds[a] == shapes.kinds[b] == "plane":
+        if a == b or (shapes.kinds[a] in UNBOUNDED and shapes.kinds[b] in UNBOUNDED):
             raise ModelError(f"pair {pair}: the distance of these shapes is not defined", "omit the pair")
         found.append((a, b))
     fixed = dataclasses.replace(shapes.fixed, pairs=tuple(found), left_out=tuple(left_out))

@@ -48,7 +48,7 @@ def _mesh_colour(mesh) -> Colour | None:
     return _clipped(np.asarray(rgba, float)[:4] / 255)
 
 
-Kind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh", "plane"]
+Kind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh", "plane", "height_field"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,15 +56,18 @@ class Geometry:
     """A shape that is fixed to a link.
 
     Attributes:
-        kind: box, cylinder, capsule, sphere, ellipsoid, mesh or plane; a plane stands for the half-space z < 0 of its frame.
+        kind: box, cylinder, capsule, sphere, ellipsoid, mesh, plane or height_field; a plane stands for the half-space z < 0 of
+            its frame, a height field for all that is below its heights.
         pose: pose of the shape's frame in the link frame [m]. Except for meshes, the origin is the centre of the shape; the
             axis of a cylinder or capsule is z.
         size: edge lengths of a box [m]; (radius, radius, length) of a cylinder, or of a capsule without its caps [m];
-            (radius, radius, radius) of a sphere [m]; semi-axes of an ellipsoid [m]; scale factors of a mesh along x, y, z; not
-            used for a plane.
+            (radius, radius, radius) of a sphere [m]; semi-axes of an ellipsoid [m]; scale factors of a mesh along x, y, z;
+            edge lengths of the grid of a height field, and 0 [m]; not used for a plane.
         colour: red, green, blue and opacity, each from 0 to 1; None if the file does not specify a colour.
         file: mesh file; None for other shapes and for a mesh held in `triangles`.
         triangles: vertices in the shape's frame [m] and faces of a mesh held in memory; otherwise None.
+        heights: z of a height field at the points (i, j) of a regular grid [m], where i counts along x and j along y; otherwise
+            None.
     """
 
     link: str
@@ -74,6 +77,7 @@ class Geometry:
     colour: Colour | None = None
     file: Path | None = None
     triangles: Surface | None = None
+    heights: Float[np.ndarray, "I J"] | None = None
 
 
 def with_inertias_of_shapes(
@@ -114,8 +118,8 @@ def with_inertias_of_shapes(
 
 def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
     """Compute the ten inertial parameters of a shape in the frame of its link."""
-    if shape.kind == "plane":
-        raise ModelError(f"the plane on link {shape.link!r} has no volume", "omit it")
+    if shape.kind in ("plane", "height_field"):
+        raise ModelError(f"the {shape.kind.replace('_', ' ')} on link {shape.link!r} has no volume", "omit it")
     x, y, z = shape.size
     if shape.kind == "mesh":
         surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(mesh_file(shape))]
@@ -238,6 +242,7 @@ def _clipped(rgba: Sequence[float] | Float[np.ndarray, "4"]) -> Colour:
     return red, green, blue, opacity
 
 
+_IN_MUJOCO = {"height_field": "HFIELD"}
 _SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
 _DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, which is replaced by the colour of its material, if any
 
@@ -247,7 +252,7 @@ def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[
 
     The shapes are the visible geoms in groups 0 to 2, which MuJoCo's viewer shows by default, in the colour of the geom, or
     of its material if the geom has the default colour; textures are not read. Planes are omitted, since the viewer draws its
-    own ground, and height fields with a note. A note also states that equality constraints are not enforced.
+    own ground. A note states that equality constraints are not enforced.
 
     Args:
         collision: return instead the geoms that can be in contact (contype or conaffinity is not 0, or an explicit contact
@@ -268,7 +273,7 @@ def geoms(model: Any, collision: bool) -> tuple[dict[int, Geometry], list[str]]:
     package: Any = mujoco
     of = package.mjtGeom
     names = body_names(model)
-    kinds = {int(getattr(of, f"mjGEOM_{kind.upper()}")): kind for kind in get_args(Kind)}
+    kinds = {int(getattr(of, f"mjGEOM_{_IN_MUJOCO.get(kind, kind.upper())}")): kind for kind in get_args(Kind)}
     paired = {int(g) for g in (*model.pair_geom1, *model.pair_geom2)}
     shapes: dict[int, Geometry] = {}
     notes: list[str] = []
@@ -282,12 +287,12 @@ def geoms(model: Any, collision: bool) -> tuple[dict[int, Geometry], list[str]]:
         if kind is None:
             name = model.geom(g).name or f"number {g}"
             what = package.mjtGeom(int(model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
-            notes.append(f"geom {name} of body {link!r} ({what}) is neither a simple shape nor a mesh; omitted")
+            notes.append(f"geom {name} of body {link!r} ({what}) is no shape that can be read; omitted")
             continue
-        pose, triangles = pose_matrix(model.geom_pos[g], model.geom_quat[g]), None
-        if kind == "mesh":
-            triangles = _triangles(model, int(model.geom_dataid[g]))
-        shapes[g] = Geometry(link, kind, pose, _size(kind, model.geom_size[g]), colour, None, triangles)
+        pose, data = pose_matrix(model.geom_pos[g], model.geom_quat[g]), int(model.geom_dataid[g])
+        triangles = _triangles(model, data) if kind == "mesh" else None
+        heights = _heights(model, data) if kind == "height_field" else None
+        shapes[g] = Geometry(link, kind, pose, _size(kind, model.geom_size[g]), colour, None, triangles, heights)
     return shapes, notes
 
 
@@ -295,6 +300,7 @@ def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float
     """Convert MuJoCo's half sizes to the size of a shape as in `Geometry`."""
     x, y, z = (float(s) for s in size)
     sizes = {"box": (2 * x, 2 * y, 2 * z), "sphere": (x, x, x), "ellipsoid": (x, y, z), "mesh": (1.0, 1.0, 1.0)}
+    sizes["height_field"] = 2 * x, 2 * y, 0.0
     return sizes.get(kind, (x, x, 2 * y))
 
 
@@ -303,6 +309,13 @@ def _triangles(model: Any, mesh: int) -> tuple[np.ndarray, np.ndarray]:
     first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
     face, faces = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
     return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[face : face + faces], int)
+
+
+def _heights(model: Any, field: int) -> Float[np.ndarray, "I J"]:
+    """Heights of a height field, of which MuJoCo keeps rows along x, one for each y, in multiples of the elevation."""
+    rows, columns, first = (int(x[field]) for x in (model.hfield_nrow, model.hfield_ncol, model.hfield_adr))
+    values = np.array(model.hfield_data[first : first + rows * columns], float)
+    return values.reshape(rows, columns).T * float(model.hfield_size[field][2])
 
 
 def _geom_colour(model: Any, geom: int) -> Colour:

@@ -141,6 +141,16 @@ def square(half: float) -> Surface:
     return corners, np.array([[0, 1, 2], [0, 2, 3]])
 
 
+def terrain(heights: Float[np.ndarray, "I J"], extent: Sequence[float]) -> Surface:
+    """The triangles of a height field over a grid of the given extent, centred at the origin."""
+    x, y = (np.linspace(-e / 2, e / 2, n) for e, n in zip(extent, heights.shape, strict=True))
+    vertices = np.stack([*np.meshgrid(x, y, indexing="ij"), heights], axis=-1).reshape(-1, 3)
+    index = np.arange(heights.size).reshape(heights.shape)
+    low, right, left, high = index[:-1, :-1], index[1:, :-1], index[:-1, 1:], index[1:, 1:]
+    faces = [np.stack(corners, axis=-1).reshape(-1, 3) for corners in ((low, right, high), (low, high, left))]
+    return vertices, np.concatenate(faces)
+
+
 def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 3"], Int[np.ndarray, "F 3"]]:
     """Split the vertices of a surface along edges at which it bends by more than an angle [rad]."""
     vertices, faces = surface
@@ -301,12 +311,15 @@ def _convex_parts(chain: Chain, shapes: Shapes, dressed: set[int], bodies: Conta
     Shapes that are named after one of the robot's `bodies` are its own, others are surroundings.
     """
     reach = max(float(np.linalg.norm(np.asarray(chain.translation), axis=1).sum()), 0.5)
-    parts, hulls = [], iter(shapes.vertices)
+    parts, hulls, fields = [], iter(shapes.vertices), iter(shapes.heights)
     described = zip(shapes.kinds, shapes.links, shapes.names, description_links(shapes.names), strict=True)
     for k, (kind, link, name, body) in enumerate(described):
         size, radius = np.asarray(shapes.size[k], float), float(shapes.radius[k])
         core = np.asarray(next(hulls), float) if kind == "hull" else None
-        surface = square(reach) if kind == "plane" else _convex_surface(kind, size, radius, core)
+        if kind == "height_field":
+            surface = terrain(np.asarray(next(fields), float), (2 * size[:2]).tolist())
+        else:
+            surface = square(reach) if kind == "plane" else _convex_surface(kind, size, radius, core)
         colour = (*(_rgb(_LINKS[link % len(_LINKS)]) if link >= 0 else _GREY[:3]), _TRANSLUCENT)
         placement = placed(surface, np.asarray(shapes.pose[k], float))
         group = "collision" if body in bodies else "surroundings"
@@ -401,6 +414,8 @@ def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
     x, _, z = shape.size
     if shape.kind in ("cylinder", "capsule"):
         return [((cylinder if shape.kind == "cylinder" else capsule)(x, z), None)]
+    if shape.heights is not None:
+        return [(terrain(shape.heights, shape.size[:2]), None)]
     if shape.kind != "mesh":
         return [((box if shape.kind == "box" else ellipsoid)(shape.size), None)]
     found = [(shape.triangles, None)] if shape.triangles is not None else read_mesh(mesh_file(shape))

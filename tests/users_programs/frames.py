@@ -61,7 +61,8 @@ def cases() -> dict[str, Case]:
         ),
     ]
     shapes = jaxdyn.geometry.make_shapes(arm, bodies, pairs=[(0, 1), (0, 2), (2, 1)])
-    shapes = jaxdyn.geometry.with_environment(arm, shapes, [jaxdyn.geometry.floor(-2.0)])
+    hills = jaxdyn.geometry.height_field([[-2.0, -1.9, -2.2], [-2.1, -1.8, -2.0]], (3.0, 3.0))
+    shapes = jaxdyn.geometry.with_environment(arm, shapes, [jaxdyn.geometry.floor(-2.0), hills])
     found["distances"] = Case(functools.partial(jaxdyn.geometry.distances, arm, shapes), normal(3))
     # points and normals count as constants
     found["closest_points"] = Case(lambda q: jaxdyn.geometry.closest_points(arm, shapes, q).distance, normal(3))
