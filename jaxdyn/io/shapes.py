@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,7 +30,9 @@ def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
         fault, remedy = "meshes require trimesh, which is not installed", f'pip install "jaxdyn[view]" ({error})'
         raise ModelError(fault, remedy) from error
     try:
-        scene = trimesh.load_scene(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the readers, which concern no user
+            scene = trimesh.load_scene(file)
         meshes = [mesh for mesh in scene.dump() if isinstance(mesh, trimesh.Trimesh)]
     except Exception as error:  # trimesh's readers raise all kinds of exceptions
         raise ModelError(f"{file}: the mesh cannot be read: {type(error).__name__}: {error}") from None
