@@ -201,7 +201,7 @@ def test_derivatives_are_central_differences(kind):
 
 
 def test_derivatives_with_respect_to_the_terrain_s_pose_and_extent():
-    shapes, q = on_terrain(BODIES["sphere"]), configurations(1, seed=8)[0]
+    shapes, q = on_terrain(BODIES["sphere"]), jnp.asarray(configurations(1, seed=8)[0])
     distance = lambda shapes: geometry.distances(FREE, shapes, q)[0]
     gradient = jax.grad(distance)(shapes)
     for name, index in (("pose", (1, 2, 3)), ("pose", (1, 0, 3)), ("size", (1, 0)), ("size", (1, 1))):
@@ -293,12 +293,12 @@ def test_the_picture_of_a_height_field_has_its_triangles():
         (np.zeros(9), (1.0, 1.0), "shape \\(9,\\)"),
     ],
 )
-def test_unusable_heights_are_named(heights, extent, message):
+def test_unusable_heights_are_named(heights, extent, message, annotations_unchecked):
     with pytest.raises(ModelError, match=message):
         on_terrain(geometry.sphere("ball"), heights, extent)
 
 
-def test_what_height_fields_cannot_do_is_named():
+def test_what_height_fields_cannot_do_is_named(annotations_unchecked):
     shapes = on_terrain(geometry.sphere("ball"))
     two = geometry.with_environment(FREE, shapes, [geometry.floor()])
     with pytest.raises(ModelError, match="not defined"):
@@ -306,7 +306,7 @@ def test_what_height_fields_cannot_do_is_named():
     batch = eqx.tree_at(lambda s: s.heights[0], shapes, jnp.stack([shapes.heights[0]] * 3))
     axes = eqx.tree_at(lambda s: s.heights[0], jax.tree.map(lambda _: None, shapes), 0, is_leaf=lambda x: x is None)
     with pytest.raises(ModelError, match="cannot differ within a batch"):
-        jax.vmap(lambda s: geometry.distances(FREE, s, configurations(1)[0]), in_axes=(axes,))(batch)
+        jax.vmap(lambda s: geometry.distances(FREE, s, jnp.asarray(configurations(1)[0])), in_axes=(axes,))(batch)
     ground = Geometry("ball", "height_field", np.eye(4), (*EXTENT, 0.0), heights=HEIGHTS)
     with pytest.raises(ModelError, match="height field on link 'ball' has no volume"):
         jaxdyn.io.with_inertias_of_shapes(FREE, [ground], 1000.0)
