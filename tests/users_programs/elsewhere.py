@@ -79,7 +79,7 @@ NOT_OF_ARRAYS = {
         "textbook.pendulum textbook.pendulum_3dof textbook.planar_2r_point_masses textbook.planar_elbow "
         "textbook.remotely_driven_elbow textbook.single_link textbook.spherical_rrp "
         "inertia.check_consistent "
-        "capsule choose_pairs floor make_shapes sphere with_environment with_pairs"
+        "capsule choose_pairs floor height_field make_shapes sphere with_environment with_pairs"
     ).split(),
     "file or text": (
         "load loads load_model load_torque_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
