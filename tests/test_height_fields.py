@@ -225,25 +225,14 @@ def test_points_exactly_on_the_surface_and_its_edges_have_finite_results():
     np.testing.assert_allclose(gradient[:, :3], -found.normal[:, 0], atol=1e-12)
 
 
-MODEL = """<mujoco><asset><hfield name="ground" nrow="7" ncol="11" size="1.5 1 0.4 0.1"/></asset>
+MODEL = """<mujoco><asset><hfield name="ground" nrow="7" ncol="11" size="1.5 1 0.4 0.1" elevation="HEIGHTS"/></asset>
 <worldbody><geom type="hfield" hfield="ground" pos="0.1 0.2 -0.3" euler="5 10 30"/>
-<body name="ball"><freejoint/><geom type="SHAPE"/></body></worldbody></mujoco>"""
+<body name="ball"><freejoint/><geom type="sphere" size="0.1"/></body></worldbody></mujoco>"""
 
 
-@pytest.fixture
-def model_file(tmp_path):
-    def write(shape):
-        elevation = " ".join(map(str, np.random.default_rng(2).uniform(size=77)))
-        text = MODEL.replace("SHAPE", shape).replace('ncol="11"', f'ncol="11" elevation="{elevation}"')
-        path = tmp_path / "terrain.xml"
-        path.write_text(text)
-        return path
-
-    return write
-
-
-def test_height_fields_of_mjcf_files_have_mujoco_s_distances(model_file):
-    path = model_file('sphere" size="0.1')
+def test_height_fields_of_mjcf_files_have_mujoco_s_distances(tmp_path):
+    path = tmp_path / "terrain.xml"
+    path.write_text(MODEL.replace("HEIGHTS", " ".join(map(str, np.random.default_rng(2).uniform(size=77)))))
     with pytest.warns(ModelWarning, match="contacts"):
         robot = jaxdyn.load(path)
     shapes = geometry.read(path, robot)

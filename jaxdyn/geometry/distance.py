@@ -93,7 +93,8 @@ class Scene(NamedTuple):
     chain: Chain
     shapes: Shapes
     base: Float[Array, "4 4 *#lanes"]
-    ranges: Float[Array, "f 2"]  # least and largest height of each height field
+    heights: Float[Array, " h"]  # of all height fields, row by row
+    ranges: Float[Array, "f 2"]  # least and largest height of each
 
 
 def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Array, " n"]]:
@@ -102,8 +103,11 @@ def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Arra
         raise ModelError(fault, "read or make the shapes for this robot")
     links, x = place(chain, q)
     base = jnp.eye(4, dtype=x.dtype) if chain.base_pose is None else chain.base_pose.astype(x.dtype)
-    ranges = [jnp.stack([heights.min(), heights.max()]) for heights in jax.lax.stop_gradient(shapes.heights)]
-    return Scene(links, shapes, base, jnp.stack(ranges).astype(x.dtype) if ranges else jnp.zeros((0, 2), x.dtype)), x
+    fields = [heights.astype(x.dtype) for heights in jax.lax.stop_gradient(shapes.heights)]
+    nothing = jnp.zeros(0, x.dtype)  # here and not in the kernels, which would repeat this for every few states
+    heights = jnp.concatenate([nothing, *(field.reshape(-1) for field in fields)])
+    ranges = jnp.array([(field.min(), field.max()) for field in fields], x.dtype).reshape(-1, 2)
+    return Scene(links, shapes, base, heights, ranges), x
 
 
 def _size(scene: Scene) -> int:
@@ -197,7 +201,7 @@ def _differentiable(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
 @_distances.defjvp
 def _(primals, tangents):
     scene, x = primals
-    (of_chain, of_shapes, of_base, _), of_x = tangents
+    (of_chain, of_shapes, of_base, *_), of_x = tangents
     others = {name: t for name, t in vars(of_chain).items() if name not in ("topology", "base_pose")}
     if not all(map(is_zero, jax.tree.leaves((others, of_shapes, of_base), is_leaf=is_zero))):
         return sparse_jvp(_differentiable, primals, tangents)
@@ -266,7 +270,7 @@ class Bodies(NamedTuple):
 
 def _placed(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
     """Poses of all cores, and the screws of the joints in world axes, six components (n, *lanes)."""
-    chain, shapes, base, _ = scene
+    chain, shapes, base, *_ = scene
     x = spread_over_lanes(x)
 
     def out(parent, link: Link, _):
@@ -363,7 +367,7 @@ def _evaluator(scene: Scene, bodies: Bodies, differentiates: bool = False) -> Ca
     sizes, radii = shapes.size.astype(dtype), shapes.radius.astype(dtype)
     cores = bodies.rotation, bodies.origin, bodies.offset, tuple(sizes[:, k] for k in range(3)), radii
     hulls, places = _hulls(shapes, dtype)
-    grid_of = _grids(scene, dtype)
+    grid_of = _grids(scene)
 
     def evaluate(kinds: tuple[Kind, Kind], pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], Pair]:
         (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (_rows(cores, k) for k in pair)
@@ -409,13 +413,11 @@ def _hulls(shapes: Shapes, dtype: Any) -> tuple[Float[Array, "h V 3"], Int[np.nd
     return jnp.stack(padded) if padded else jnp.zeros((1, 1, 3), dtype), places
 
 
-def _grids(scene: Scene, dtype: Any) -> Callable[[Array], Grid]:
+def _grids(scene: Scene) -> Callable[[Array], Grid]:
     """The grid of a height field, by its index in the shapes."""
-    fields = scene.shapes.heights
-    if any(heights.ndim > 2 for heights in fields):
+    if scene.heights.ndim > 1:
         raise ModelError("heights cannot differ within a batch", "move the height field instead, by its pose")
-    heights = jnp.concatenate([h.astype(dtype).reshape(-1) for h in fields]) if fields else jnp.zeros(1, dtype)
-    last = np.array([heights.shape for heights in fields], np.int32).reshape(-1, 2) - 1
-    first = np.cumsum([0, *(heights.size for heights in fields)], dtype=np.int32)[:-1]
+    points = np.array([field.shape for field in scene.shapes.heights], np.int32).reshape(-1, 2)
+    first = np.cumsum([0, *points.prod(axis=1)], dtype=np.int32)[:-1]
     index = np.cumsum([kind == "height_field" for kind in scene.shapes.kinds]) - 1
-    return lambda k: Grid(heights, *_rows((first, last, scene.ranges), _rows(index, k)))
+    return lambda k: Grid(scene.heights, *_rows((first, points - 1, scene.ranges), _rows(index, k)))

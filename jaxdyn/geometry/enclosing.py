@@ -7,6 +7,8 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.spatial import ConvexHull
 
+from ..model.build import pose_of
+
 Points = Float[np.ndarray, "P 3"]
 _THINNEST = 1e-5  # thickness given to the hull of a flat mesh, relative to its extent, for Qhull
 
@@ -39,8 +41,7 @@ def enclosing_hull(points: Points, most: int) -> Enclosure:
     left = np.delete(outer, chosen, axis=0)
     radius = float(_distances(left, inner).max()) if len(left) else 0.0
     centre = (inner.min_bound + inner.max_bound) / 2
-    pose = np.eye(4)
-    pose[:3, 3] = centre
+    pose = pose_of(translation=centre)
     return Enclosure(pose, np.zeros(3), radius, inner.points - centre, _inflated_volume(inner, radius), full.volume)
 
 
@@ -67,8 +68,7 @@ def enclosing_capsule(points: Points) -> Enclosure:
         found.append((best.fun, k, best.x, frame))
     _, _, x, frame = min(found, key=lambda item: item[:2])
     rotation, centre, radius, half, volume = _capsule(local, frame, x)
-    pose = np.eye(4)
-    pose[:3, :3], pose[:3, 3] = rotation, middle + extent * centre
+    pose = pose_of(rotation, middle + extent * centre)
     size = np.array([0.0, 0.0, extent * half])
     return Enclosure(pose, size, extent * radius, None, extent**3 * volume, full.volume)
 

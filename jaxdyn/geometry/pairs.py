@@ -118,7 +118,7 @@ ADJACENT = "adjacent links"
 def candidates(shapes: Shapes) -> list[Pair]:
     """All pairs of shapes on different links; two planes or height fields make none."""
     m, kinds = len(shapes.kinds), shapes.kinds
-    apart = lambda a, b: shapes.links[a] != shapes.links[b] and not {kinds[a], kinds[b]} <= {*UNBOUNDED}
+    apart = lambda a, b: shapes.links[a] != shapes.links[b] and not {kinds[a], kinds[b]} <= UNBOUNDED
     return [(a, b) for a in range(m) for b in range(a + 1, m) if apart(a, b)]
 
 

@@ -15,6 +15,7 @@ from ..io.loading import MJCF, format_of, read_geometry
 from ..io.mjcf import body_names, compile_mjcf, disabled
 from ..io.shapes import Geometry, geoms, mesh_file, read_mesh
 from ..io.urdf import fresh, parse_robot
+from ..model.build import pose_of
 from ..model.chain import Chain, frame_index
 from ..spatial.components import Values
 from .cores import perpendicular
@@ -155,23 +156,18 @@ def capsule(link: str, start: Values, end: Values, radius: float) -> Geometry:
     length = float(np.linalg.norm(along))
     z = along / length if length > 0 else np.array([0.0, 0.0, 1.0])
     x = np.array(perpendicular((z[0], z[1], z[2])), float)
-    pose = np.eye(4)
-    pose[:3, :3], pose[:3, 3] = np.stack([x, np.cross(z, x), z], axis=1), (first + last) / 2
+    pose = pose_of(np.stack([x, np.cross(z, x), z], axis=1), (first + last) / 2)
     return Geometry(link, "capsule", pose, (radius, radius, length))
 
 
 def sphere(link: str, radius: float = 0.0, centre: Values = (0.0, 0.0, 0.0)) -> Geometry:
     """A sphere about a point of a link's or frame's own frame [m], for `make_shapes` or `with_environment`."""
-    pose = np.eye(4)
-    pose[:3, 3] = centre
-    return Geometry(link, "sphere", pose, (radius, radius, radius))
+    return Geometry(link, "sphere", pose_of(translation=centre), (radius, radius, radius))
 
 
 def floor(height: float = 0.0) -> Geometry:
     """A horizontal floor: the half-space below a height in the base frame [m], for `with_environment`."""
-    pose = np.eye(4)
-    pose[2, 3] = height
-    return Geometry("floor", "plane", pose, (0.0, 0.0, 0.0))
+    return Geometry("floor", "plane", pose_of(translation=(0.0, 0.0, height)), (0.0, 0.0, 0.0))
 
 
 def height_field(heights: Values, extent: Values, centre: Values = (0.0, 0.0, 0.0), name: str = "terrain") -> Geometry:
@@ -181,10 +177,8 @@ def height_field(heights: Values, extent: Values, centre: Values = (0.0, 0.0, 0.
     `extent` along x and y [m], about the `centre` in the base frame [m], to which heights are relative. Triangles span its
     cells; beyond its border, the surface continues level. For steps or walls, add boxes.
     """
-    pose = np.eye(4)
-    pose[:3, 3] = centre
     x, y = np.asarray(extent, float).tolist()
-    return Geometry(name, "height_field", pose, (x, y, 0.0), heights=np.asarray(heights, float))
+    return Geometry(name, "height_field", pose_of(translation=centre), (x, y, 0.0), heights=np.asarray(heights, float))
 
 
 class _Core(NamedTuple):

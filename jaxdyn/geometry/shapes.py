@@ -17,7 +17,7 @@ from ..errors import ModelError
 from ..model.chain import as_array
 
 Kind = Literal["sphere", "capsule", "box", "cylinder", "ellipsoid", "hull", "plane", "height_field"]
-UNBOUNDED = ("plane", "height_field")  # solid below a surface; two of them have no distance
+UNBOUNDED = frozenset({"plane", "height_field"})  # solid below a surface; two of them have no distance
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -168,7 +168,7 @@ def with_pairs(
         if wrong is not None:
             raise ModelError(f"pair {pair}: there is no shape {wrong!r}", f"the shapes are {', '.join(shapes.names)}")
         a, b = (index[x] if isinstance(x, str) else int(x) for x in pair)
-        if a == b or (shapes.kinds[a] in UNBOUNDED and shapes.kinds[b] in UNBOUNDED):
+        if a == b or {shapes.kinds[a], shapes.kinds[b]} <= UNBOUNDED:
             raise ModelError(f"pair {pair}: the distance of these shapes is not defined", "omit the pair")
         found.append((a, b))
     fixed = dataclasses.replace(shapes.fixed, pairs=tuple(found), left_out=tuple(left_out))
