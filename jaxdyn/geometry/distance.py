@@ -117,13 +117,13 @@ def _size(scene: Scene) -> int:
 
 @by_batch(size=_size)
 def _distances(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
-    return _all_pairs(scene, _placed(scene, x)[0], lambda pair: pair.distance)
+    return _all_pairs(scene, placed_shapes(scene, x)[0], lambda pair: pair.distance)
 
 
 @by_batch(size=_size)
 def _points(scene: Scene, x: PerLink) -> tuple[Float[Array, "p *#lanes"], ...]:
     """Distances, and components of the points on both shapes and of the normals."""
-    bodies, _ = _placed(scene, x)
+    bodies, _ = placed_shapes(scene, x)
     return _all_pairs(scene, bodies, lambda pair: (pair.distance, *pair.first, *pair.second, *pair.normal))
 
 
@@ -138,7 +138,7 @@ class _Wrenches(NamedTuple):
 
 @by_batch(size=_size)
 def _with_wrenches(scene: Scene, x: PerLink) -> _Wrenches:
-    bodies, screws = _placed(scene, x)
+    bodies, screws = placed_shapes(scene, x)
     distance, *wrench = _all_pairs(scene, bodies, lambda pair: (pair.distance, *pair.moment, *pair.normal))
     return _Wrenches(distance, tuple(wrench), screws, bodies.centre)
 
@@ -154,7 +154,7 @@ class _Loads(NamedTuple):
 @by_batch(size=_size)
 def _loads(scene: Scene, x: PerLink, force: Float[Array, "p *#lanes"]) -> _Loads:
     """The loads of forces that act along the normals, on the first shapes of pairs in their opposite direction."""
-    bodies, screws = _placed(scene, x)
+    bodies, screws = placed_shapes(scene, x)
     on_links = (_added_up if mode().in_kernel else _gathered)(scene, bodies, spread_over_lanes(force))
     own = tuple(component[: scene.chain.n] for component in on_links)
     gather = lambda below, _, here: (add(below, here), add(below, here))
@@ -195,7 +195,7 @@ def _gathered(scene: Scene, bodies: "Bodies", force: Array) -> tuple[Array, ...]
 @by_batch(size=_size)
 def _differentiable(scene: Scene, x: PerLink) -> Float[Array, "p *#lanes"]:
     """The distances, which JAX differentiates with respect to all leaves."""
-    return _all_pairs(scene, _placed(scene, x)[0], lambda pair: pair.distance, differentiates=True)
+    return _all_pairs(scene, placed_shapes(scene, x)[0], lambda pair: pair.distance, differentiates=True)
 
 
 @_distances.defjvp
@@ -268,7 +268,7 @@ class Bodies(NamedTuple):
     centre: tuple[Array, ...]  # one for all: the point of wrenches and screws, near the robot
 
 
-def _placed(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
+def placed_shapes(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
     """Poses of all cores, and the screws of the joints in world axes, six components (n, *lanes)."""
     chain, shapes, base, *_ = scene
     x = spread_over_lanes(x)
