@@ -17,7 +17,7 @@ from ..dynamics.engine.kernel import any_lane
 from ..dynamics.engine.lanes import PerLink, by_batch, lane_shape, spread_over_lanes
 from ..dynamics.engine.matrices import pairs_of
 from ..dynamics.newton_euler import bias_force
-from ..geometry.cores import Core, norm, signed
+from ..geometry.cores import norm, select
 from ..geometry.distance import Bodies, Scene, _rows, _scene, placed_shapes
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
 from ..model.compiled import compiled
@@ -26,6 +26,18 @@ from ..spatial.components import add, cross, dot, rotate, scale, sub, unrotate
 from .contacts import Contacts, Rows
 
 _TINY = 1e-15
+LEAST_STEP = 64  # steps that are shorter than the accelerations, times this and the rounding error, are not taken
+FARTHEST = 64.0  # length of a step, in Newton steps
+SEARCHES = 20  # evaluations of the slope along a step
+SLOPE_LEFT = 1e-3  # at which the search along a step ends, as a share of the first slope
+
+
+class _End(NamedTuple):
+    """A point of a search, and the slope and curvature there."""
+
+    at: Array
+    slope: Array
+    curve: Array
 
 
 class Places(NamedTuple):
@@ -148,7 +160,7 @@ def _solve(
         alpha = _search(rows, contacts, places, touching, dofs, jar, djar, a, step, linear, quad)
         # smaller steps are rounding errors, along which the slope cannot be computed
         eps = jnp.finfo(a.dtype).eps
-        rest &= -slope > (16 * eps) ** 2 * jnp.sum(a * ma, axis=0)
+        rest &= -slope > (LEAST_STEP * eps) ** 2 * jnp.sum(a * ma, axis=0)
         alpha = jnp.where(rest, alpha, 0)
         a = a + alpha * step
         jar = tuple(p + alpha * d for p, d in zip(jar, djar, strict=True))
@@ -569,23 +581,26 @@ def _search(rows, contacts, places, touching, dofs, jar, djar, a, step, linear, 
         start = linear + alpha * quad - jnp.sum(f * step, axis=0), quad + jnp.sum(h * step * step, axis=0)
         return jax.lax.scan(one, start, (places.pair, dims, touching.stiffness, jar, djar))[0]
 
-    zero = jnp.zeros_like(linear)
+    def newton(end):
+        return end.at - end.slope / jnp.where(end.curve > 0, end.curve, 1)
 
     def body(state):
         k, low, high, alpha, rest = state
-        g, h = slope(alpha)
-        low, high = jnp.where(g < 0, alpha, low), jnp.where(g < 0, high, alpha)
-        new = alpha - g / h
-        wide = jnp.isinf(high)
-        middle = jnp.where(wide, 2 * alpha, (low + jnp.where(wide, low, high)) / 2)
-        inside = (new > low) & (new < high)
-        new = jnp.where(inside, new, middle)
-        eps = jnp.finfo(a.dtype).eps
-        new = jnp.where(rest & (h > 0), new, alpha)
-        return k + 1, low, high, new, rest & (jnp.abs(new - alpha) > 8 * eps * jnp.abs(new))
+        here = _End(alpha, *slope(alpha))
+        enough = jnp.abs(here.slope) <= SLOPE_LEFT * jnp.abs(initial.slope)
+        low, high = select(here.slope < 0, here, low), select(here.slope < 0, high, here)
+        # Newton's step from the last point, or from the other end, where the slope may be better known, or half way
+        own, other = newton(here), newton(select(here.slope < 0, high, low))
+        inside = lambda x: (x > low.at) & (x < high.at)
+        middle = jnp.where(high.at < FARTHEST, (low.at + high.at) / 2, jnp.minimum(2 * alpha, FARTHEST))
+        new = jnp.where(inside(own), own, jnp.where(inside(other), other, middle))
+        rest &= ~enough
+        return k + 1, low, high, jnp.where(rest, new, alpha), rest
 
-    state = jnp.int32(0), zero, zero + jnp.inf, zero + 1, zero == 0
-    return jax.lax.while_loop(lambda s: (s[0] < 20) & any_lane(s[-1]), body, state)[3]
+    zero = jnp.zeros_like(linear)
+    initial = _End(zero, *slope(zero))
+    state = jnp.int32(0), initial, _End(zero + FARTHEST, zero, zero), zero + 1, zero == 0
+    return jax.lax.while_loop(lambda s: (s[0] < SEARCHES) & any_lane(s[-1]), body, state)[3]
 
 
 def cone_slope(rows, friction, ratio, dim, stiffness, x, d):
