@@ -77,3 +77,11 @@ class Contacts(eqx.Module):
     friction_ratio: Float[Array, ""] = eqx.field(converter=as_array)
     least_time: Float[Array, ""] = eqx.field(converter=as_array)
     rows: Rows = eqx.field(static=True)
+
+    @property
+    def place_names(self) -> tuple[tuple[str, str], ...]:
+        """Names of the shapes of each place, in the order of `contact_forces`: the force acts on the second."""
+        from .places import places_of
+
+        names = self.shapes.names
+        return tuple((names[a], names[b]) for a, b in places_of(self.shapes.fixed, max(self.shapes.links) + 2).shapes)

@@ -1,27 +1,43 @@
 """Contacts from compiled MuJoCo models."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from ..errors import ModelError
 from ..geometry.reading import VERTICES, make_shapes
-from ..io.mjcf import HINGE, SLIDE, disabled
+from ..io.mjcf import HINGE, SLIDE, disabled, tree_of
 from ..io.shapes import geoms
 from ..model.chain import Chain
 from .contacts import Contacts, Rows, Softness
+from .places import kind_of
 
 _SMALLEST = 1e-15
 _LEAST_FRICTION = 1e-5
 
 
-def contacts_from_mujoco(model: Any, chain: Chain) -> Contacts:
-    """The contacts, joint limits and dry friction of a compiled model (`mujoco.MjModel`) of which `chain` was made."""
+def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> Contacts:
+    """The contacts, joint limits and dry friction of a compiled model (`mujoco.MjModel`), of which `chain` was made.
+
+    Pairs of geoms and their parameters follow MuJoCo's rules: masks, excludes, parents, explicit pairs, priority, mixing, margin
+    and gap (mujoco.readthedocs.io, Modeling: Contact). Planes touch spheres, capsules, boxes, cylinders and ellipsoids, and
+    spheres and capsules touch each other.
+
+    Args:
+        leave_out: leave out pairs of other shapes, with a warning that lists them, instead of raising an error.
+
+    Raises:
+        ModelError: pairs of other shapes can touch, or the model has active equality constraints, which the chain lacks.
+    """
     pairs = {} if disabled(model, "CONTACT", "CONSTRAINT") else _pairs(model)
     found, _ = geoms(model, collision=True)
+    kind = lambda g: found[g].kind if g in found else "mesh"
+    odd = {pair: (kind(pair[0]), kind(pair[1])) for pair in pairs if kind_of(kind(pair[0]), kind(pair[1])) is None}
+    if odd:
+        _refuse(model, odd, leave_out)
+        pairs = {pair: parameters for pair, parameters in pairs.items() if pair not in odd}
     used = sorted({g for pair in pairs for g in pair})
-    if missing := [g for g in used if g not in found]:
-        raise ModelError(f"geom {model.geom(missing[0]).name or missing[0]} has a shape that contacts do not support")
     index = {g: k for k, g in enumerate(used)}
     shapes = make_shapes(
         chain, [found[g] for g in used], vertices=VERTICES, pairs=[(index[a], index[b]) for a, b in pairs]
@@ -30,7 +46,7 @@ def contacts_from_mujoco(model: Any, chain: Chain) -> Contacts:
     column = lambda key, width: np.array([x[key] for x in of_pairs], float).reshape(len(of_pairs), *width)
     softness = Softness(column("solref", (2,)), column("solimp", (5,)), column("margin", ()))
     free = disabled(model, "LIMIT", "CONSTRAINT")
-    dofs = np.array([link.dof for link in _links(model)])
+    dofs = np.array([link.dof for link in tree_of(model).links])
     limited = [
         i
         for i, d in enumerate(dofs)
@@ -60,10 +76,17 @@ def contacts_from_mujoco(model: Any, chain: Chain) -> Contacts:
     )
 
 
-def _links(model: Any):
-    from ..io.mjcf import tree_of
-
-    return tree_of(model).links
+def _refuse(model: Any, odd: dict[tuple[int, int], tuple[str, str]], leave_out: bool) -> None:
+    """Raise an error, or warn, about pairs of shapes that are not supported."""
+    counts: dict[str, list[tuple[int, int]]] = {}
+    for pair, kinds in odd.items():
+        counts.setdefault(" and ".join(sorted(kinds)), []).append(pair)
+    name = lambda g: model.geom(g).name or f"geom {g} of body {model.body(model.geom_bodyid[g]).name or 'world'}"
+    parts = [f"{len(x)} of {kinds}, such as {name(x[0][0])} with {name(x[0][1])}" for kinds, x in counts.items()]
+    fault = f"contacts of {len(odd)} pairs of shapes are not supported: {'; '.join(parts)}"
+    if not leave_out:
+        raise ModelError(fault, "pass leave_out=True to leave them out, or exclude them in the model")
+    warnings.warn(f"{fault}; they are left out, so that these shapes pass through each other", stacklevel=3)
 
 
 def _pairs(model: Any) -> dict[tuple[int, int], dict[str, Any]]:
@@ -92,7 +115,7 @@ def _pairs(model: Any) -> dict[tuple[int, int], dict[str, Any]]:
             "solimp": model.pair_solimp[k],
             "friction": np.maximum(model.pair_friction[k], _LEAST_FRICTION),
             "friction_reference": model.pair_solreffriction[k],
-            "margin": model.pair_margin[k] - model.pair_gap[k],
+            "margin": model.pair_margin[k],
         }
     return found
 
@@ -109,12 +132,11 @@ def _mixed(model: Any, a: int, b: int) -> dict[str, Any]:
     blend = lambda values: sum(s * np.asarray(v) for s, v in zip(shares, values, strict=True))
     reference = blend(refs) if all(r[0] > 0 for r in refs) else np.min(refs, axis=0)
     slide, twist, roll = np.maximum(np.max([model.geom_friction[g] for g in chosen], axis=0), _LEAST_FRICTION)
-    gap, margin = (max(x[a], x[b]) for x in (model.geom_gap, model.geom_margin))
     return {
         "condim": max(model.geom_condim[g] for g in chosen),
         "solref": reference,
         "solimp": blend([model.geom_solimp[g] for g in chosen]),
         "friction": np.array([slide, slide, twist, roll, roll]),
         "friction_reference": np.zeros(2),
-        "margin": margin - gap,
+        "margin": model.geom_margin[a] + model.geom_margin[b],
     }

@@ -1,0 +1,185 @@
+"""Sums over a tree of links, and elimination of matrices with the sparsity of a tree, in loops inside a kernel.
+
+Twists, wrenches and screws are in world axes about one common point, so that the twist of a link is the sum of the screws on its
+path, times their rates, and a wrench on it acts on all joints of the path. A matrix has entries for the pairs of joints of which
+one carries the other, and for those that contacts between links couple; L^T D L elimination from the leaves towards the base adds
+no others in a tree (Featherstone 2005), and those that it adds elsewhere are part of the pattern.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from ..dynamics.engine.matrices import pairs_of
+from ..model.chain import ancestor_mask
+
+
+class Pattern(NamedTuple):
+    """The entries of a symmetric matrix: the first `own` are those of the mass matrix, in the order of `pairs_of`.
+
+    Attributes:
+        own: number of entries of the mass matrix.
+        first: row of every entry.
+        second: column of every entry, not before its row.
+        diagonal: indices of the entries on the diagonal.
+        steps: of elimination, entries (d, ki, kj, ij), of which ij loses ki kj / d.
+        couples: pairs of links with contacts between them, (first, second).
+        movers: for every couple and every joint that moves only one of its links: (couple, joint, side), side -1 or 1.
+        products: (mover, mover, entry): pairs of movers of the same couple, and their entry.
+    """
+
+    own: int
+    first: Int[np.ndarray, " m"]
+    second: Int[np.ndarray, " m"]
+    diagonal: Int[np.ndarray, " n"]
+    steps: Int[np.ndarray, "s 4"]
+    couples: tuple[tuple[int, int], ...]
+    movers: Int[np.ndarray, "k 3"]
+    products: Int[np.ndarray, "e 3"]
+
+    @property
+    def count(self) -> int:
+        """Number of entries."""
+        return len(self.first)
+
+
+@functools.lru_cache(maxsize=64)
+def pattern_of(parents: tuple[int, ...], couples: tuple[tuple[int, int], ...]) -> Pattern:
+    """The pattern of a tree with contacts between pairs of links."""
+    pairs, n = pairs_of(parents), len(parents)
+    carries = ancestor_mask(parents)  # [joint, link]
+    filled = (carries | carries.T).astype(bool)
+    movers = []
+    for c, (a, b) in enumerate(couples):
+        own = [(c, j, int(carries[j, b]) - int(carries[j, a])) for j in range(n) if carries[j, b] != carries[j, a]]
+        movers += own
+        joints = [j for _, j, _ in own]
+        filled[np.ix_(joints, joints)] = True
+    for k in reversed(range(n)):
+        before = np.flatnonzero(filled[k, :k])
+        filled[np.ix_(before, before)] = True
+    first, second = list(pairs.carrier), list(pairs.carried)
+    index = np.full((n, n), -1)
+    index[first, second] = np.arange(pairs.count)
+    for i, j in zip(*np.nonzero(np.triu(filled)), strict=True):
+        if index[i, j] < 0:
+            index[i, j] = len(first)
+            first.append(i)
+            second.append(j)
+    above = [np.flatnonzero(filled[k, :k]) for k in range(n)]
+    steps = [
+        (index[k, k], index[i, k], index[j, k], index[j, i])
+        for k in reversed(range(n))
+        for i in above[k]
+        for j in above[k]
+        if j <= i
+    ]
+    products = [
+        (p, q, index[min(i, j), max(i, j)])
+        for p, (c, i, _) in enumerate(movers)
+        for q, (d, j, _) in enumerate(movers)
+        if c == d and i <= j
+    ]
+    columns = lambda rows, width: np.array(rows, np.int32).reshape(-1, width)
+    return Pattern(
+        pairs.count,
+        np.array(first, np.int32),
+        np.array(second, np.int32),
+        np.diag(index).astype(np.int32),
+        columns(steps, 4),
+        couples,
+        columns(movers, 3),
+        columns(products, 3),
+    )
+
+
+def row(x: Array, k: Array) -> Array:
+    """Row k, a place in a loop."""
+    return jax.lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False)
+
+
+def put(x: Array, value: Array, k: Array) -> Array:
+    """x with another row k."""
+    return jax.lax.dynamic_update_index_in_dim(x, value, k, 0, allow_negative_indices=False)
+
+
+def rows(xs: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
+    return tuple(row(x, k) for x in xs)
+
+
+def along_paths(parents: tuple[int, ...], screws: tuple[Array, ...], rates: Array) -> tuple[Array, ...]:
+    """The twist of every link, and zero for the base as the last row."""
+    n = len(parents)
+    start = tuple(jnp.zeros((n + 1, *rates.shape[1:]), rates.dtype) for _ in range(6))
+
+    def body(found, at):
+        i, parent, screw, rate = at
+        return tuple(put(x, row(x, parent) + s * rate, i) for x, s in zip(found, screw, strict=True)), None
+
+    order = np.arange(n, dtype=np.int32), np.array(parents, np.int32) % (n + 1)
+    return jax.lax.scan(body, start, (*order, screws, rates))[0]
+
+
+def carried(parents: tuple[int, ...], values: tuple[Array, ...]) -> tuple[Array, ...]:
+    """For every link, and for the base as the last row, the sum over it and all links that it carries."""
+    n = len(parents)
+
+    def body(total, at):
+        i, parent = at
+        return tuple(put(x, row(x, parent) + row(x, i), parent) for x in total), None
+
+    order = np.arange(n, dtype=np.int32)[::-1], (np.array(parents, np.int32) % (n + 1))[::-1]
+    return jax.lax.scan(body, values, order)[0]
+
+
+def mass_times(pattern: Pattern, mass: Array, a: Array) -> Array:
+    """M a from the entries of M."""
+
+    def body(total, at):
+        i, j, entry = at
+        total = put(total, row(total, i) + entry * row(a, j), i)
+        other = jnp.where(i == j, 0, 1).astype(a.dtype) * entry * row(a, i)
+        return put(total, row(total, j) + other, j), None
+
+    own = slice(pattern.own)
+    return jax.lax.scan(body, jnp.zeros_like(a), (pattern.first[own], pattern.second[own], mass[own]))[0]
+
+
+def factorised(pattern: Pattern, h: Array) -> Array:
+    """L^T D L of a matrix: D L off the diagonal, and D on it."""
+
+    def body(h, at):
+        d, ki, kj, ij = at
+        return put(h, row(h, ij) - row(h, ki) * row(h, kj) / row(h, d), ij), None
+
+    return jax.lax.scan(body, h, tuple(pattern.steps.T))[0]
+
+
+def solved(pattern: Pattern, factor: Array, b: Array) -> Array:
+    """The solution x of H x = b from the factor of H; b has one row per joint."""
+    strict = np.flatnonzero(pattern.first != pattern.second)
+    inward = strict[np.argsort(-pattern.second[strict], kind="stable")]
+
+    def back(b, at):  # L^T y = b, from the leaves
+        i, k, e, d = at
+        return put(b, row(b, i) - row(factor, e) / row(factor, d) * row(b, k), i), None
+
+    def forth(b, at):
+        i, k, e, d = at
+        return put(b, row(b, k) - row(factor, e) / row(factor, d) * row(b, i), k), None
+
+    def data(order):
+        joints = pattern.first[order], pattern.second[order]
+        return (*joints, order.astype(np.int32), pattern.diagonal[joints[1]])
+
+    def divided(_, at):
+        x, d = at
+        return None, x / row(factor, d)
+
+    b = jax.lax.scan(back, b, data(inward))[0]
+    b = jax.lax.scan(divided, None, (b, pattern.diagonal))[1]
+    return jax.lax.scan(forth, b, data(inward[::-1]))[0]

@@ -1,0 +1,311 @@
+"""Jacobians of the torques of contacts in closed form over the tree, and of the dynamics with contacts.
+
+Let W be the wrench of a contact on link b, in world axes about a common point. It depends on the displacement of the link, its
+twist nu and its acceleration alpha: dW = X dx + N dnu + A dalpha. If joint j moves by dq_j, so do all links that it carries: with
+its screw S_j and the twist nu_p and acceleration alpha_p of the parent of link j,
+
+    dx = S_j dq_j,    dnu = S_j x (nu - nu_p) dq_j,    dalpha = S_j x (alpha - alpha_p) dq_j,
+
+so that dW/dq_j = X' S_j + N (nu_p x S_j) + A (alpha_p x S_j) with X' = X - N [nu x] - A [alpha x], and dW/dqd_j = N S_j. The sums
+of X', N, A and W over all contacts on the links that a joint carries are thus enough for all derivatives of tau_k = S_k . W:
+those with respect to the joints below k, and, with d(S_k . W) = S_k . dW + (S_j x S_k) . W, above it. X', N and A of one contact
+come from forward-mode derivatives of its wrench, along twelve directions.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..dynamics.composite_body import Masses, crba_entries
+from ..dynamics.derivatives import spread_derivatives, twist_bracket, wrench_bracket
+from ..dynamics.engine.lanes import PerLink, by_batch, spread_over_lanes
+from ..dynamics.engine.matrices import over_pairs, pairs_of
+from ..geometry.distance import placed_shapes
+from ..model.chain import ancestor_mask
+from ..model.joints import CurvedJoint, Free
+from ..spatial.components import add, cross, dot, scale, sub
+from .elimination import along_paths, carried, factorised, pattern_of, put, row, rows, solved
+from .newton import Problem, curvature_entries, joint_rows, problem_size, slots_of
+from .places import FINDERS, Body, bodies_of
+from .softness import (
+    cone_forces,
+    constraint,
+    impedance_of,
+    impedance_times,
+    joint_force,
+    row_of,
+    wrench_of,
+)
+
+Joints = tuple[CurvedJoint, ...]
+
+
+class Jacobians(NamedTuple):
+    """Derivatives of the torques of constraints by small motions and velocities, (n, n), and the inverse of M + J^T h J."""
+
+    entries: tuple[Array, ...]  # see `spread_derivatives`
+    between: tuple[Array, ...]  # those of contacts between links, for q and qd, row by row
+    inverse: Array
+
+
+class _Sums(NamedTuple):
+    """For links, or contacts between two of them: W, X', N and -A."""
+
+    wrench: tuple[Array, ...]
+    by_motion: tuple[Array, ...]  # X', row by row
+    by_velocity: tuple[Array, ...]  # N, row by row
+    impedance: tuple[Array, ...]  # in the blocks of `impedance_of`
+
+
+@by_batch(size=lambda problem: max(problem_size(problem), 3 * problem.scene.chain.n ** 2))
+def constraint_jacobians(
+    problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink, masses: Masses, joints: Joints
+) -> Jacobians:
+    """Derivatives of the torques of contacts, limits and dry friction at given accelerations."""
+    x, rates, turning, a = (spread_over_lanes(y) for y in (x, rates, turning, a))
+    chain, n = problem.scene.chain, problem.scene.chain.n
+    parents, pattern = chain.topology.parents, problem.pattern
+    bodies, screws = placed_shapes(problem.scene, x)
+    twists, accelerations = along_paths(parents, screws, rates), along_paths(parents, screws, a + turning)
+    shapes = bodies_of(bodies, problem.scene.shapes.size, problem.scene.shapes.radius)
+    sums = _sums(problem, shapes, twists, accelerations)
+    on_links = _Sums(*(carried(parents, tuple(y[: n + 1] for y in part)) for part in sums))
+    between = _Sums(*(tuple(y[n + 1 :] for y in part) for part in sums))
+
+    # of the parent of the joint that moves each link
+    base = np.array(parents, np.int32) % (n + 1)
+    for joint in joints:
+        base[joint.links] = base[joint.link]
+    moving = _moving(screws, twists, accelerations, rates, base, joints)
+    force, curve, by_position, by_rate = _of_joints(problem, x, rates, a)
+    del force
+    entries = _entries(problem, on_links, moving, (by_position, by_rate, curve), joints)
+
+    mass = crba_entries(chain, x, masses)
+    composite = on_links.impedance
+    h = curvature_entries(problem, screws, (composite, between.impedance), curve, mass)
+    factor = factorised(pattern, h)
+    units = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype).reshape(n, n, *(1,) * (a.ndim - 1)), (n, n, *a.shape[1:]))
+    inverse = jax.lax.scan(lambda _, unit: (None, solved(pattern, factor, unit)), None, units)[1]
+    return Jacobians(entries, _between(problem, between, moving, joints), inverse)
+
+
+class _Moving(NamedTuple):
+    """For every joint its screw S, nu_p x S, alpha_p x S, and the change of MuJoCo's acceleration with its rate."""
+
+    screw: tuple[Array, ...]
+    of_velocity: tuple[Array, ...]
+    of_acceleration: tuple[Array, ...]
+    turning: tuple[Array, ...]
+
+
+def _moving(screws, twists, accelerations, rates, base: np.ndarray, joints: Joints) -> _Moving:
+    def one(_, at):
+        parent, screw = at
+        return None, tuple(twist_bracket(rows(y, parent), screw) for y in (twists, accelerations))
+
+    of_velocity, of_acceleration = jax.lax.scan(one, None, (base, screws))[1]
+    turning = tuple(jnp.zeros_like(y) for y in screws)
+    for joint in joints:
+        if isinstance(joint, Free):  # the acceleration of a free joint contains (0, w x v)
+            turns, slides = slice(joint.link, joint.link + 3), slice(joint.link + 3, joint.link + 6)
+            pick = lambda parts, place: tuple(y[place] for y in parts)
+            summed = lambda parts, place: tuple((y[place] * rates[place]).sum(0)[None] for y in parts)
+            spin, slide = summed(screws[:3], turns), summed(screws[3:], slides)
+            changes = cross(pick(screws[:3], turns), slide), cross(spin, pick(screws[3:], slides))
+            for at, change in zip((turns.start, slides.start), changes, strict=True):
+                moved = (jax.lax.dynamic_update_slice_in_dim(y, c, at, 0) for y, c in zip(turning[3:], change, strict=True))
+                turning = (*turning[:3], *moved)
+    return _Moving(screws, of_velocity, of_acceleration, turning)
+
+
+def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
+    """Sums over the places of each slot: all links and the base, and the couples of links."""
+    places, n = problem.places, problem.scene.chain.n
+    blank = jnp.zeros((n + 1 + len(problem.pattern.couples), *twists[0].shape[1:]), twists[0].dtype)
+    total = _Sums((blank,) * 6, (blank,) * 36, (blank,) * 36, (blank,) * 21)
+    slots = slots_of(problem)
+    couples = slots > n
+    first_moves = ~couples & (places.links[:, 1] == n)
+    dtype = blank.dtype
+    for kind, group in places.groups.items():
+
+        def one(total, at, finder=FINDERS[kind]):
+            pair, (i, j), (a, b), share, slot, couple, turned = at
+            own = jax.tree.map(lambda y: row(y, pair), problem.pairs)
+            first, second = (jax.tree.map(lambda y, k=k: row(y, k), shapes) for k in (i, j))
+            share = tuple(share[k] for k in range(3))
+            nu, alpha = (sub(rows(y, b), rows(y, a)) for y in (twists, accelerations))
+
+            def evaluated(motion, nu, alpha):
+                bodies = _displaced(first, motion, turned), _displaced(second, motion, 1 - turned)
+                touch = finder(*bodies, share)
+                held = constraint(touch, own, problem.rows.cone)
+                relative = tuple(p + d * v for p, d, v in zip(row_of(touch, alpha), held.damping, row_of(touch, nu), strict=True))
+                force, h = cone_forces(
+                    problem.rows.cone, own, held.stiffness, (relative[0] + held.offset, *relative[1:])
+                )
+                return wrench_of(touch, force), impedance_of(touch, h)
+
+            zero = jnp.zeros_like(nu[0])
+            still = (zero,) * 6
+            (wrench, impedance) = evaluated(still, nu, alpha)
+            # of the link that moves, or of the second of two
+            mover = lambda y, relative: tuple(jnp.where(couple, p, q) for p, q in zip(rows(y, b), relative, strict=True))
+            of_velocity, of_acceleration = mover(twists, nu), mover(accelerations, alpha)
+
+            def along(unit, is_motion):
+                unit = tuple(unit[k] + zero for k in range(6))
+                back = lambda y: scale(-is_motion, twist_bracket(y, unit))
+                change = add(back(of_velocity), scale(1 - is_motion, unit))
+                tangents = scale(is_motion, unit), change, back(of_acceleration)
+                return jax.jvp(lambda *y: evaluated(*y)[0], (still, nu, alpha), tangents)[1]
+
+            units = jnp.asarray(np.tile(np.eye(6), (2, 1)), dtype)
+            columns = jax.vmap(along)(units, jnp.asarray(np.repeat([1.0, 0.0], 6), dtype))
+            sign = 1 - 2 * turned
+            by_motion = tuple(sign * columns[p][q] for p in range(6) for q in range(6))
+            by_velocity = tuple(columns[p][6 + q] for p in range(6) for q in range(6))
+            found = _Sums(scale(sign, wrench), by_motion, by_velocity, impedance)
+            return jax.tree.map(lambda t, y: put(t, row(t, slot) + y, slot), total, found), None
+
+        columns = (
+            places.pair[group],
+            tuple(places.shapes[group].T),
+            tuple(places.links[group].T),
+            places.share[group].astype(dtype),
+            slots[group],
+            couples[group],
+            first_moves[group].astype(dtype),
+        )
+        total = jax.lax.scan(one, total, columns)[0]
+    return total
+
+
+def _displaced(body: Body, motion, share) -> Body:
+    """A shape displaced by a small motion about the common point."""
+    w, v = scale(share, motion[:3]), scale(share, motion[3:])
+    columns = [cross(w, body.rotation[k::3]) for k in range(3)]
+    turned = tuple(columns[k % 3][k // 3] for k in range(9))
+    return Body(add(body.rotation, turned), add(body.centre, v, cross(w, body.centre)), body.size, body.radius)
+
+
+def _of_joints(problem: Problem, x, rates, a) -> tuple[Array, ...]:
+    """The torques of limits and dry friction, minus their derivatives by a, and those by the position and the rate of the joint."""
+    force = lambda x, rates: joint_force(joint_rows(problem.joints, x, rates), a)
+    zero, one = jnp.zeros_like(x), jnp.ones_like(x)
+    (value, curve), (by_position, _) = jax.jvp(force, (x, rates), (one, zero))
+    _, (by_rate, _) = jax.jvp(force, (x, rates), (zero, one))
+    return value, curve, by_position, by_rate
+
+
+def _times(matrix, x):
+    """Product of a matrix (6, 6), row by row, and a twist."""
+    return tuple(sum(matrix[6 * p + q] * x[q] for q in range(6)) for p in range(6))
+
+
+def _transposed_times(matrix, x):
+    return tuple(sum(matrix[6 * q + p] * x[q] for q in range(6)) for p in range(6))
+
+
+def _entries(problem: Problem, on_links: _Sums, moving: _Moving, diagonal: tuple[Array, ...], joints: Joints):
+    """Entries of the derivatives, as in `derivative_entries`."""
+    n = problem.scene.chain.n
+
+    def one(_, at):
+        k, s, v, a, t = at
+        wrench, motion, velocity, impedance = (rows(y, k) for y in on_links)
+        accelerated = lambda y: scale(-1, impedance_times(impedance, y))
+        below = add(_times(motion, s), _times(velocity, v), accelerated(a))
+        moved = add(_times(velocity, s), accelerated(t))
+        above = add(_transposed_times(motion, s), wrench_bracket(s, wrench))
+        return None, (below, moved, above, _transposed_times(velocity, s), accelerated(s))
+
+    columns = (np.arange(n, dtype=np.int32), *moving)
+    found = jax.lax.scan(one, None, columns)[1]
+
+    def entries(of_carrier, of_carried, same):
+        s, v, a, t = of_carrier
+        (below, moved, above, by_velocity, by_acceleration), own = of_carried
+        alone = lambda y: jnp.where(same, y, jnp.zeros_like(y))
+        on_diagonal, of_rate, curve = own
+        return (
+            (dot(s, above) + dot(v, by_velocity) + dot(a, by_acceleration) + alone(on_diagonal),),
+            (dot(s, below),),
+            (dot(s, by_velocity) + dot(t, by_acceleration) + alone(of_rate),),
+            (dot(s, moved),),
+            (dot(s, by_acceleration) - alone(curve),),
+        )
+
+    pairs = pairs_of(problem.scene.chain.topology.parents, tuple((joint.link, joint.size) for joint in joints))
+    return over_pairs(pairs, entries, tuple(moving), (found, diagonal))
+
+
+@functools.lru_cache(maxsize=64)
+def _couplings(
+    parents: tuple[int, ...], couples: tuple[tuple[int, int], ...], together: tuple[tuple[int, int], ...]
+) -> Int[np.ndarray, "e 4"]:
+    """(mover of the torque, mover that moves, whether the latter carries the former, entry): all of each couple."""
+    movers, n = pattern_of(parents, couples).movers, len(parents)
+    carries = ancestor_mask(parents).astype(bool) & ~np.eye(n, dtype=bool)
+    for first, size in together:
+        carries[first : first + size, first : first + size] = True
+    found = [
+        (p, q, int(carries[j, i]), i * n + j)
+        for p, (c, i, _) in enumerate(movers)
+        for q, (d, j, _) in enumerate(movers)
+        if c == d
+    ]
+    return np.array(found, np.int32).reshape(-1, 4)
+
+
+def _between(problem: Problem, sums: _Sums, moving: _Moving, joints: Joints) -> tuple[Array, ...]:
+    """Derivatives by q and qd of the torques of contacts between links, two matrices, row by row."""
+    n, pattern, parents = problem.scene.chain.n, problem.pattern, problem.scene.chain.topology.parents
+    if not pattern.couples:
+        return ()
+    couple, joint, side = pattern.movers.T
+    dtype = moving.screw[0].dtype
+
+    def one(_, at):
+        c, j, side = at
+        wrench, motion, velocity, impedance = (rows(y, c) for y in sums)
+        s, v, a, t = (rows(y, j) for y in moving)
+        accelerated = lambda y: scale(-1, impedance_times(impedance, y))
+        moved = add(_times(motion, s), _times(velocity, v), accelerated(a))
+        turned = wrench_bracket(s, wrench)
+        # a joint that moves only the first link moves both, and the second back
+        moved = add(scale(side, moved), scale((1 - side) / 2, turned))
+        return None, (scale(side, s), scale(side, turned), moved, scale(side, add(_times(velocity, s), accelerated(t))))
+
+    s, turned, moved, by_rate = jax.lax.scan(one, None, (couple, joint, side.astype(dtype)))[1]
+
+    def product(total, at):
+        p, q, carries, k = at
+        of_motion, of_rate = total
+        # (S_j x S_k) . W = S_j . (S_k x* W)
+        unsigned = scale(row(sides, q), rows(s, q))
+        change = dot(rows(s, p), rows(moved, q)) + carries * dot(unsigned, rows(turned, p))
+        of_rate = put(of_rate, row(of_rate, k) + dot(rows(s, p), rows(by_rate, q)), k)
+        return (put(of_motion, row(of_motion, k) + change, k), of_rate), None
+
+    sides = jnp.asarray(side, dtype)
+    blank = jnp.zeros((n * n, *s[0].shape[1:]), dtype)
+    together = tuple((j.link, j.size) for j in joints)
+    p, q, carries, k = _couplings(parents, pattern.couples, together).T
+    return jax.lax.scan(product, (blank, blank), (p, q, carries.astype(dtype), k))[0]
+
+
+def spread_jacobians(problem: Problem, found: Jacobians, joints: Joints) -> tuple[Float[Array, "n n"], ...]:
+    """Derivatives of the torques by small motions and velocities."""
+    n = problem.scene.chain.n
+    by_motion, by_velocity, _ = spread_derivatives(problem.scene.chain, found.entries, joints)
+    if not found.between:
+        return by_motion, by_velocity
+    more = [y.reshape(n, n) for y in found.between]
+    return by_motion + more[0], by_velocity + more[1]
+

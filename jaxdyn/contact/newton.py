@@ -1,0 +1,401 @@
+"""The accelerations with contacts by Newton's method, in one kernel, and the forces, torques and curvature at given ones."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..dynamics.composite_body import Masses, crba_entries
+from ..dynamics.engine.kernel import any_lane
+from ..dynamics.engine.lanes import PerLink, by_batch, lane_shape, spread_over_lanes
+from ..geometry.cores import select
+from ..geometry.distance import Scene, placed_shapes
+from ..spatial.components import add, dot, scale, sub
+from .contacts import Rows
+from .elimination import (
+    Pattern,
+    along_paths,
+    carried,
+    factorised,
+    mass_times,
+    pattern_of,
+    put,
+    row,
+    rows,
+    solved,
+)
+from .places import Places, bodies_of, places_of, touches
+from .softness import (
+    Constraint,
+    JointRow,
+    Settings,
+    Six,
+    cone_forces,
+    cone_slope,
+    constraint,
+    impedance_of,
+    impedance_times,
+    joint_force,
+    reference,
+    regularised,
+    row_of,
+    wrench_of,
+)
+
+NEWTON_STEPS = 50
+LEAST_STEP = 64  # steps that are shorter than the accelerations, times this and the rounding error, are not taken
+FARTHEST = 64.0  # largest length of a step, in Newton steps
+SEARCHES = 20  # evaluations of the slope along a step
+SLOPE_LEFT = 1e-3  # at which the search along a step ends, as a share of the first slope
+
+
+class JointSettings(NamedTuple):
+    """Parameters of dry friction and limits for all n joints: 0 for the bound or `limited` where there are none."""
+
+    friction_reference: Array
+    friction_impedance: Array
+    bound: Array
+    limit_reference: Array
+    limit_impedance: Array
+    margin: Array
+    ends: Array
+    limited: Array
+    weight: Array
+    least_time: Array
+
+
+class Problem(eqx.Module):
+    """A robot with its contacts, prepared for kernels."""
+
+    scene: Scene
+    pairs: Settings  # a row for each pair of shapes
+    joints: JointSettings
+    rows: Rows = eqx.field(static=True)
+
+    @property
+    def places(self) -> Places:
+        """Where shapes can touch."""
+        return places_of(self.scene.shapes.fixed, self.scene.chain.n)
+
+    @property
+    def pattern(self) -> Pattern:
+        """The entries of the curvature."""
+        n = self.scene.chain.n
+        couples = sorted({(int(a), int(b)) for a, b in self.places.links if a != n and b != n})
+        return pattern_of(self.scene.chain.topology.parents, tuple(couples))
+
+
+def problem_size(problem: Problem) -> int:
+    return 100 + max(problem.pattern.count, 8 * len(problem.places.pair), 10 * problem.scene.chain.n)
+
+
+class _Held(NamedTuple):
+    """The constraints of one state: of places with c - r of their rows, and of joints; and the screws of the joints."""
+
+    of_places: Constraint
+    offset: Six
+    joints: JointRow
+    screws: tuple[Array, ...]
+
+
+def _held(problem: Problem, x: Array, rates: Array, turning: Array) -> _Held:
+    scene, places, parents = problem.scene, problem.places, problem.scene.chain.topology.parents
+    bodies, screws = placed_shapes(scene, x)
+    twists, biases = along_paths(parents, screws, rates), along_paths(parents, screws, turning)
+    joints = joint_rows(problem.joints, x, rates)
+    if not len(places.pair):
+        nothing = jnp.zeros((0, *x.shape[1:]), x.dtype)
+        return _Held(nothing, nothing, joints, screws)  # type: ignore[arg-type]
+    touching = touches(places, bodies_of(bodies, scene.shapes.size, scene.shapes.radius))
+
+    def one(_, at):
+        pair, (a, b), touch = at
+        own = jax.tree.map(lambda x: row(x, pair), problem.pairs)
+        held = constraint(touch, own, problem.rows.cone)
+        relative = lambda twists: row_of(touch, sub(rows(twists, b), rows(twists, a)))
+        offset = tuple(c + d * v for c, d, v in zip(relative(biases), held.damping, relative(twists), strict=True))
+        return None, (held, (offset[0] + held.offset, *offset[1:]))
+
+    held, offset = jax.lax.scan(one, None, (places.pair, tuple(places.links.T), touching))[1]
+    return _Held(held, offset, joints, screws)
+
+
+def joint_rows(at: JointSettings, x: Array, rates: Array) -> JointRow:
+    def one(_, at):
+        own, x, v = at
+        zero, least = jnp.zeros_like(v), own.least_time
+        d, _, b = reference(own.friction_reference, own.friction_impedance, zero, least)
+        stiff = jnp.where(own.bound > 0, 1 / regularised(d, own.weight), zero)
+        friction = stiff, b * v, own.bound + zero
+
+        def limit(sign: int, end: int) -> tuple[Array, Array]:
+            violation = sign * (x - own.ends[end]) - own.margin
+            d, k, b = reference(own.limit_reference, own.limit_impedance, violation, least)
+            stiff = jnp.where((violation < 0) & (own.limited > 0), 1 / regularised(d, own.weight), zero)
+            return stiff, b * sign * v + k * d * violation
+
+        return None, JointRow(friction, limit(1, 0), limit(-1, 1))
+
+    return jax.lax.scan(one, None, (at, x, rates))[1]
+
+
+def _over_places(problem: Problem, held: _Held, body: Any, carry: Any, *columns: Any) -> Any:
+    """Scan `body(carry, settings, links, constraint, *columns)` over all places."""
+    places = problem.places
+    if not len(places.pair):
+        return carry, ()
+
+    def one(carry, at):
+        pair, links, constraint, columns = at
+        return body(carry, jax.tree.map(lambda x: row(x, pair), problem.pairs), links, constraint, *columns)
+
+    return jax.lax.scan(one, carry, (places.pair, tuple(places.links.T), held.of_places, columns))
+
+
+def _relative_rows(problem: Problem, held: _Held, a: Array, with_offset: bool) -> Six:
+    """J a of all places, or J a + c - r."""
+    accelerations = along_paths(problem.scene.chain.topology.parents, held.screws, a)
+
+    def one(_, own, links, constraint, offset):
+        del own
+        first, second = links
+        found = row_of(constraint.touch, sub(rows(accelerations, second), rows(accelerations, first)))
+        return None, add(found, offset) if with_offset else found
+
+    return _over_places(problem, held, one, None, held.offset)[1]
+
+
+def _wrenches(problem: Problem, held: _Held, relative: Six) -> tuple[Array, ...]:
+    """The wrenches on all links about the common point, and zero or minus the sum on the base."""
+    zero = jnp.zeros((problem.scene.chain.n + 1, *held.screws[0].shape[1:]), held.screws[0].dtype)
+
+    def one(total, own, links, constraint, x):
+        wrench = wrench_of(constraint.touch, cone_forces(problem.rows.cone, own, constraint.stiffness, x)[0])
+        return _acting(total, links, wrench), None
+
+    return _over_places(problem, held, one, (zero,) * 6, relative)[0]
+
+
+def _acting(total: tuple[Array, ...], links: tuple[Array, Array], wrench: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Add a wrench to the second link, and subtract it from the first."""
+    first, second = links
+    total = tuple(put(t, row(t, second) + w, second) for t, w in zip(total, wrench, strict=True))
+    return tuple(put(t, row(t, first) - w, first) for t, w in zip(total, wrench, strict=True))
+
+
+def _torque(problem: Problem, held: _Held, wrenches: tuple[Array, ...], a: Array) -> tuple[Array, Array]:
+    """J^T f with the forces of joints, and the second derivatives of s of the joints."""
+    grip, curve = joint_force(held.joints, a)
+    n = problem.scene.chain.n
+    on_links = carried(problem.scene.chain.topology.parents, wrenches)
+    return dot(held.screws, tuple(w[:n] for w in on_links)) + grip, curve
+
+
+def _torque_and_curvature(problem: Problem, held: _Held, mass: Array, relative: Six, a: Array) -> tuple[Array, Array]:
+    """J^T f, and the entries of M + J^T h J."""
+    n, pattern, cone = problem.scene.chain.n, problem.pattern, problem.rows.cone
+    parents = problem.scene.chain.topology.parents
+    blank = lambda rows: jnp.zeros((rows, *a.shape[1:]), a.dtype)
+    slots = slots_of(problem)
+
+    def one(total, own, links, constraint, slot, x):
+        force, h = cone_forces(cone, own, constraint.stiffness, x)
+        of_links, of_slots = total
+        impedance = impedance_of(constraint.touch, h)
+        of_slots = tuple(put(t, row(t, slot) + w, slot) for t, w in zip(of_slots, impedance, strict=True))
+        return (_acting(of_links, links, wrench_of(constraint.touch, force)), of_slots), None
+
+    start = (blank(n + 1),) * 6, (blank(n + 1 + len(pattern.couples)),) * 21
+    wrenches, impedance = _over_places(problem, held, one, start, slots, relative)[0]
+    torque, curve = _torque(problem, held, wrenches, a)
+
+    composite = carried(parents, tuple(x[: n + 1] for x in impedance))
+    between = tuple(x[n + 1 :] for x in impedance)
+    return torque, curvature_entries(problem, held.screws, (composite, between), curve, mass)
+
+
+def curvature_entries(problem: Problem, screws: tuple[Array, ...], impedances: Any, curve: Array, mass: Array) -> Array:
+    """The entries of M + J^T h J from the impedances of all that a joint carries, those between links, and those of joints."""
+    composite, between = impedances
+    n, pattern = problem.scene.chain.n, problem.pattern
+    order = np.arange(n, dtype=np.int32)
+    momentum = lambda _, at: (None, impedance_times(rows(composite, at[0]), at[1]))
+    momenta = jax.lax.scan(momentum, None, (order, screws))[1]
+
+    def entry(_, at):
+        i, j, m = at
+        value = m + dot(rows(screws, i), rows(momenta, j))
+        return None, value + jnp.where(i == j, 1, 0).astype(m.dtype) * row(curve, i)
+
+    own = slice(pattern.own)
+    h = jax.lax.scan(entry, None, (pattern.first[own], pattern.second[own], mass[own]))[1]
+    if not pattern.couples:
+        return h
+    h = jnp.concatenate([h, jnp.zeros((pattern.count - pattern.own, *h.shape[1:]), h.dtype)])
+
+    def coupled(_, at):
+        couple, joint, side = at
+        screw = scale(side, rows(screws, joint))
+        return None, (screw, impedance_times(rows(between, couple), screw))
+
+    couple, joint, side = pattern.movers.T
+    moved, momenta = jax.lax.scan(coupled, None, (couple, joint, side.astype(h.dtype)))[1]
+
+    def product(h, at):
+        p, q, k = at
+        return put(h, row(h, k) + dot(rows(moved, p), rows(momenta, q)), k), None
+
+    return jax.lax.scan(product, h, tuple(pattern.products.T))[0]
+
+
+def slots_of(problem: Problem) -> np.ndarray:
+    """Where the impedance of each place is added: its link, if the other is the base, or n + 1 + the index of the couple."""
+    n, couples = problem.scene.chain.n, {pair: k for k, pair in enumerate(problem.pattern.couples)}
+    of = lambda a, b: min(a, b) if max(a, b) == n else n + 1 + couples[a, b]
+    return np.array([of(int(a), int(b)) for a, b in problem.places.links], np.int32)
+
+
+class Solution(NamedTuple):
+    """Accelerations, number of Newton steps of the kernel, and whether these ended before `NEWTON_STEPS`."""
+
+    qdd: Array
+    iterations: Array
+    converged: Array
+
+
+@by_batch(size=problem_size)
+def solve(
+    problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, force: PerLink, start: PerLink, masses: Masses
+) -> Solution:
+    """The accelerations a that minimise a^T M a / 2 - force . a + s(J a + c - r), from `start`."""
+    x, rates, turning, force, start = (spread_over_lanes(y) for y in (x, rates, turning, force, start))
+    pattern = problem.pattern
+    mass = crba_entries(problem.scene.chain, x, masses)
+    held = _held(problem, x, rates, turning)
+
+    def unfinished(state):
+        k, *_, rest = state
+        return (k < NEWTON_STEPS) & any_lane(rest)
+
+    def iterate(state):
+        k, steps, a, relative, ma, rest = state
+        torque, h = _torque_and_curvature(problem, held, mass, relative, a)
+        gradient = ma - force - torque
+        step = -solved(pattern, factorised(pattern, h), gradient)
+        along = _relative_rows(problem, held, step, False)
+        m_step = mass_times(pattern, mass, step)
+        slope = jnp.sum(step * gradient, axis=0)
+        linear, square = jnp.sum(step * (ma - force), axis=0), jnp.sum(step * m_step, axis=0)
+        length = _searched(problem, held, (a, step), (relative, along), (linear, square))
+        # smaller steps are rounding errors, along which the slope cannot be computed
+        eps = jnp.finfo(a.dtype).eps
+        rest &= -slope > (LEAST_STEP * eps) ** 2 * jnp.sum(a * ma, axis=0)
+        length = jnp.where(rest, length, 0)
+        relative = tuple(p + length * d for p, d in zip(relative, along, strict=True))
+        return k + 1, steps + rest, a + length * step, relative, ma + length * m_step, rest
+
+    counts = jnp.zeros(lane_shape(), jnp.int32)
+    everywhere = jnp.ones(lane_shape(), bool)
+    begin = jnp.int32(0), counts, start, _relative_rows(problem, held, start, True), mass_times(pattern, mass, start)
+    _, steps, a, *_, rest = jax.lax.while_loop(unfinished, iterate, (*begin, everywhere))
+    return Solution(a, steps, ~rest)
+
+
+class _End(NamedTuple):
+    """A point of a search, and the slope and curvature there."""
+
+    at: Array
+    slope: Array
+    curve: Array
+
+
+def _searched(problem: Problem, held: _Held, joints, places, smooth) -> Array:
+    """The length of a step at which the slope of the minimised function is zero."""
+    (a, step), (relative, along), (linear, square) = joints, places, smooth
+
+    def slope(length):
+        def one(total, own, links, constraint, x, d):
+            del links
+            here = tuple(p + length * s for p, s in zip(x, d, strict=True))
+            return add(total, cone_slope(problem.rows.cone, own, constraint.stiffness, here, d)), None
+
+        force, curve = joint_force(held.joints, a + length * step)
+        smooth = linear + length * square - jnp.sum(force * step, axis=0), square + jnp.sum(curve * step**2, axis=0)
+        return _over_places(problem, held, one, smooth, relative, along)[0]
+
+    def newton(end):
+        return end.at - end.slope / jnp.where(end.curve > 0, end.curve, 1)
+
+    def body(state):
+        k, low, high, length, rest = state
+        here = _End(length, *slope(length))
+        enough = jnp.abs(here.slope) <= SLOPE_LEFT * jnp.abs(initial.slope)
+        low, high = select(here.slope < 0, here, low), select(here.slope < 0, high, here)
+        # Newton's step from the last point, or from the other end, where the slope may be better known, or half way
+        own, other = newton(here), newton(select(here.slope < 0, high, low))
+        inside = lambda x: (x > low.at) & (x < high.at)
+        middle = jnp.where(high.at < FARTHEST, (low.at + high.at) / 2, jnp.minimum(2 * length, FARTHEST))
+        new = jnp.where(inside(own), own, jnp.where(inside(other), other, middle))
+        rest &= ~enough
+        return k + 1, low, high, jnp.where(rest, new, length), rest
+
+    zero = jnp.zeros_like(linear)
+    initial = _End(zero, *slope(zero))
+    state = jnp.int32(0), initial, _End(zero + FARTHEST, zero, zero), zero + 1, zero == 0
+    return jax.lax.while_loop(lambda s: (s[0] < SEARCHES) & any_lane(s[-1]), body, state)[3]
+
+
+@by_batch(size=problem_size)
+def constraint_torques(problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink) -> PerLink:
+    """The torques J^T f of contacts, limits and dry friction at given accelerations; JAX differentiates them."""
+    x, rates, turning, a = (spread_over_lanes(y) for y in (x, rates, turning, a))
+    held = _held(problem, x, rates, turning)
+    return _torque(problem, held, _wrenches(problem, held, _relative_rows(problem, held, a, True)), a)[0]
+
+
+@by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n ** 2))
+def curvature_inverse(
+    problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink, masses: Masses
+) -> Array:
+    """The inverse of M + J^T h J, (n, n), at given accelerations."""
+    x, rates, turning, a = (spread_over_lanes(y) for y in (x, rates, turning, a))
+    mass, held = crba_entries(problem.scene.chain, x, masses), _held(problem, x, rates, turning)
+    relative = _relative_rows(problem, held, a, True)
+    pattern, n = problem.pattern, problem.scene.chain.n
+    factor = factorised(pattern, _torque_and_curvature(problem, held, mass, relative, a)[1])
+    units = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype).reshape(n, n, *(1,) * (a.ndim - 1)), (n, n, *a.shape[1:]))
+    return jax.lax.scan(lambda _, unit: (None, solved(pattern, factor, unit)), None, units)[1]
+
+
+class PlaceForces(NamedTuple):
+    """Components of gap, point (relative to `centre`), force and moment of each place, in world axes, on the second shape."""
+
+    gap: Array
+    point: tuple[Array, ...]
+    force: tuple[Array, ...]
+    moment: tuple[Array, ...]
+    centre: tuple[Array, ...]
+
+
+@by_batch(size=problem_size)
+def place_forces(problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink) -> PlaceForces:
+    """What every place exerts at given accelerations."""
+    x, rates, turning, a = (spread_over_lanes(y) for y in (x, rates, turning, a))
+    held = _held(problem, x, rates, turning)
+    relative = _relative_rows(problem, held, a, True)
+
+    def one(_, own, links, constraint, x):
+        del links
+        force = cone_forces(problem.rows.cone, own, constraint.stiffness, x)[0]
+        along = lambda f: tuple(sum(f[i] * constraint.touch.axes[i][k] for i in range(3)) for k in range(3))
+        return None, (constraint.touch.gap, constraint.touch.point, along(force[:3]), along(force[3:]))
+
+    centre = placed_shapes(problem.scene, x)[0].centre
+    if not len(problem.places.pair):
+        nothing = jnp.zeros((0, *x.shape[1:]), x.dtype)
+        return PlaceForces(nothing, (nothing,) * 3, (nothing,) * 3, (nothing,) * 3, centre)
+    return PlaceForces(*_over_places(problem, held, one, None, relative)[1], centre)
+

@@ -1,0 +1,207 @@
+"""Soft constraints: MuJoCo's reference accelerations and regularisation, and the forces of one contact with their derivative.
+
+A constraint with the acceleration J a + c - r, where r is its reference acceleration, adds s(J a + c - r) to the function that
+the accelerations a minimise (mujoco.readthedocs.io, Computation: Constraint model, Primal problem); its force is -ds. The six
+rows of a contact are the accelerations e . (v + w x p) and e . w along its three axes e. Components are scalars over lanes.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..dynamics.articulated_body import ArticulatedInertia, apply
+from ..spatial.components import Component, Mat, add, cross, dot, transpose
+from .contacts import Cone
+from .places import TINY, Touch
+
+Six = tuple[Component, Component, Component, Component, Component, Component]
+Entries = dict[tuple[int, int], Component]  # of a symmetric matrix, [i, j] with i <= j; others are zero
+
+
+class Constraint(NamedTuple):
+    """The constraint of one place: its touch, the velocity's and the depth's share in c - r, and the stiffness of s.
+
+    Attributes:
+        touch: gap, point and axes.
+        damping: of the rows [1/s]: c - r contains damping times the velocity of the row.
+        offset: what c - r contains for the normal besides, of the depth [m/s^2].
+        stiffness: D: of every edge of a pyramid (one value), or of six rows [kg or kg m^2]; 0 without contact.
+    """
+
+    touch: Touch
+    damping: tuple[Component, ...]
+    offset: Component
+    stiffness: tuple[Component, ...]
+
+
+class Settings(NamedTuple):
+    """The parameters of the contact of a pair: leaves of `Contacts`, with the weights of both shapes added."""
+
+    reference: Array
+    impedance: Array
+    margin: Array
+    friction: Array
+    friction_reference: Array
+    weight: Array
+    dimension: Component
+    ratio: Array
+    least_time: Array
+
+
+def reference(given: Array, impedance: Array, violation: Component, least_time: Array) -> tuple[Component, ...]:
+    """Impedance d, and stiffness k and damping b of the reference acceleration r = -b v - k d violation (see `Softness`)."""
+    low, high, width, middle, power = (impedance[k] for k in range(5))
+    clip = lambda x: jnp.clip(x, 1e-4, 0.9999)
+    low, high, middle, power = clip(low), clip(high), clip(middle), jnp.maximum(power, 1)
+    x = jnp.clip(jnp.abs(violation) / jnp.maximum(width, TINY), 0, 1)
+    below = x <= middle
+    # the base of the power stays positive, where its derivative is finite
+    part, top = jnp.where(below, x, 1 - x), jnp.where(below, middle, 1 - middle)
+    curve = jnp.where(part > 0, top * (jnp.where(part > 0, part, top) / top) ** power, 0)
+    grown = low + jnp.where(below, curve, 1 - curve) * (high - low)
+    d = jnp.where((low == high) | (width <= TINY), (low + high) / 2, grown)
+    time, ratio = given[0], given[1]
+    slow = jnp.maximum(time, least_time)
+    k = jnp.where(time > 0, 1 / jnp.maximum(TINY, (high * slow * ratio) ** 2), -time / high**2)
+    b = jnp.where(ratio > 0, 2 / jnp.maximum(TINY, high * slow), -ratio / high)
+    return d, k, b
+
+
+def regularised(d: Component, weight: Component) -> Component:
+    """1/D of a row with impedance d and the inverse inertia `weight`."""
+    return jnp.maximum((1 - d) * weight / d, TINY)
+
+
+def constraint(touch: Touch, at: Settings, cone: Cone) -> Constraint:
+    """The constraint of a place."""
+    violation = touch.gap - at.margin
+    d, k, b = reference(at.reference, at.impedance, violation, at.least_time)
+    on = ((violation < 0) & (touch.exists > 0)).astype(violation.dtype)
+    friction, slides = at.friction, at.dimension > 1
+    if cone == "pyramidal":
+        first = regularised(d, at.weight * (1 + jnp.where(slides, friction[0] ** 2, 0)))
+        inverse = jnp.where(slides, 2 * friction[0] ** 2 / at.ratio, 1) * first
+        return Constraint(touch, (b,) * 6, k * d * violation, (on / inverse,))
+    first = regularised(d, at.weight)
+    others = [first / at.ratio * friction[0] ** 2 / friction[j] ** 2 for j in range(5)]
+    used = [jnp.where(j < at.dimension, on, 0) for j in range(6)]
+    own = (at.friction_reference[0] != 0) | (at.friction_reference[1] != 0)
+    given = jnp.where(own, at.friction_reference, at.reference)
+    _, _, along = reference(given, at.impedance, violation, at.least_time)
+    stiffness = tuple(u / r for u, r in zip(used, (first, *others), strict=True))
+    return Constraint(touch, (b, *(along,) * 5), k * d * violation, stiffness)
+
+
+def row_of(touch: Touch, twist: tuple[Component, ...]) -> Six:
+    """The rows of a contact for the relative twist, or acceleration, of its links about the common point."""
+    linear = add(twist[3:], cross(twist[:3], touch.point))
+    return (*(dot(e, linear) for e in touch.axes), *(dot(e, twist[:3]) for e in touch.axes))  # type: ignore[return-value]
+
+
+def wrench_of(touch: Touch, force: tuple[Component, ...]) -> tuple[Component, ...]:
+    """The wrench about the common point of six forces along the rows: the transpose of `row_of`."""
+    along = lambda f: tuple(sum(f[i] * touch.axes[i][k] for i in range(3)) for k in range(3))
+    linear = along(force[:3])
+    return (*add(cross(touch.point, linear), along(force[3:])), *linear)
+
+
+def cone_forces(cone: Cone, at: Settings, stiffness: tuple[Component, ...], x: Six) -> tuple[Six, Entries]:
+    """The forces -ds(x) of a contact, and the second derivatives of s."""
+    used = [jnp.where(j + 1 < at.dimension, at.friction[j], 0) for j in range(5)]
+    if cone == "pyramidal":
+        return _pyramid(used, at, stiffness[0], x)
+    zero = jnp.zeros_like(x[0])
+    mu = jnp.where(at.dimension > 1, at.friction[0] / jnp.sqrt(at.ratio), 1)
+    factor = (mu, *used)
+    u = [s * y for s, y in zip(factor, x, strict=True)]
+    n, square = u[0], sum(y * y for y in u[1:])
+    slips = square > 0
+    t = jnp.where(slips, jnp.sqrt(jnp.where(slips, square, 1)), 0)
+    top = (n >= mu * t) | (~slips & (n >= 0))
+    bottom = ~top & ((mu * n + t <= 0) | ~slips)
+    inverse = 1 / jnp.where(slips, t, 1)
+    dm = stiffness[0] / (mu * mu * (1 + mu * mu))
+    excess = n - mu * t
+    unit = [jnp.ones_like(n), *(-mu * y * inverse for y in u[1:])]
+    pick = lambda inside, beside: jnp.where(top, 0, jnp.where(bottom, inside, beside))
+    f = tuple(pick(-stiffness[i] * x[i], -dm * excess * unit[i] * factor[i]) for i in range(6))
+    h = {}
+    for i in range(6):
+        for j in range(i, 6):
+            inner = unit[i] * unit[j]
+            if i > 0:
+                inner -= mu * excess * inverse * ((i == j) - u[i] * u[j] * inverse * inverse)
+            h[i, j] = pick(stiffness[i] if i == j else zero, dm * factor[i] * factor[j] * inner)
+    return f, h  # type: ignore[return-value]
+
+
+def _pyramid(friction: list[Component], at: Settings, d: Component, x: Six) -> tuple[Six, Entries]:
+    alone = jnp.where(at.dimension == 1, d, 0)
+    normal, curve = -alone * jnp.minimum(x[0], 0), jnp.where(x[0] < 0, alone, 0)
+    f, h = [normal], {}
+    for j, mu in enumerate(friction):
+        there = jnp.where(j + 1 < at.dimension, d, 0)
+        plus, minus = x[0] + mu * x[j + 1], x[0] - mu * x[j + 1]
+        fp, fm = -there * jnp.minimum(plus, 0), -there * jnp.minimum(minus, 0)
+        hp, hm = jnp.where(plus < 0, there, 0), jnp.where(minus < 0, there, 0)
+        f[0] = f[0] + fp + fm
+        f.append(mu * (fp - fm))
+        curve = curve + hp + hm
+        h[0, j + 1], h[j + 1, j + 1] = mu * (hp - hm), mu * mu * (hp + hm)
+    return tuple(f), {(0, 0): curve, **h}  # type: ignore[return-value]
+
+
+def cone_slope(cone: Cone, at: Settings, stiffness: tuple[Component, ...], x: Six, d: Six) -> tuple[Component, Component]:
+    """The first and second derivative of s along d."""
+    f, h = cone_forces(cone, at, stiffness, x)
+    slope = -sum(a * b for a, b in zip(f, d, strict=True))
+    return slope, sum((1 if i == j else 2) * v * d[i] * d[j] for (i, j), v in h.items())
+
+
+def impedance_of(touch: Touch, h: Entries) -> tuple[Component, ...]:
+    """The derivative J^T h J of a wrench about the common point by the twist: blocks angular (6), coupling (9), linear (6)."""
+    zero, r, axes = jnp.zeros_like(touch.gap), touch.point, touch.axes
+
+    def block(rows: int, columns: int) -> Mat:
+        total = [zero] * 9
+        for i in range(3):
+            for j in range(3):
+                value = h.get((min(rows + i, columns + j), max(rows + i, columns + j)))
+                if value is not None:
+                    total = [t + value * axes[i][k // 3] * axes[j][k % 3] for k, t in enumerate(total)]
+        return tuple(total)
+
+    def skewed(m: Mat) -> Mat:  # [r] m
+        columns = [cross(r, m[q::3]) for q in range(3)]
+        return tuple(columns[k % 3][k // 3] for k in range(9))
+
+    linear, turning, angular = block(0, 0), block(3, 0), block(3, 3)
+    coupling = add(turning, skewed(linear))
+    angular = add(angular, transpose(skewed(transpose(coupling))), skewed(transpose(turning)))
+    sym = lambda m: (m[0], m[1], m[4], m[2], m[5], m[8])
+    return (*sym(angular), *coupling, *sym(linear))
+
+
+def impedance_times(impedance: tuple[Component, ...], twist: tuple[Component, ...]) -> tuple[Component, ...]:
+    """The wrench of an impedance, in the blocks of `impedance_of`, and a twist."""
+    return apply(ArticulatedInertia(impedance[:6], impedance[6:15], impedance[15:21]), twist)
+
+
+class JointRow(NamedTuple):
+    """Dry friction and both limits of a velocity: D and c - r without the velocity's acceleration, and the largest friction."""
+
+    friction: tuple[Component, Component, Component]
+    lower: tuple[Component, Component]
+    upper: tuple[Component, Component]
+
+
+def joint_force(at: JointRow, a: Component) -> tuple[Component, Component]:
+    """The torque of dry friction and limits at the acceleration a, and the second derivative of s."""
+    (d, offset, bound), (below, low), (above, high) = at
+    y = a + offset
+    inside = jnp.abs(y) * d < bound
+    force, curve = jnp.where(inside, -d * y, -bound * jnp.sign(y)), jnp.where(inside, d, 0)
+    low, high = low + a, high - a
+    force += above * jnp.minimum(high, 0) - below * jnp.minimum(low, 0)
+    return force, curve + jnp.where(low < 0, below, 0) + jnp.where(high < 0, above, 0)
