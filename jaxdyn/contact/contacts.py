@@ -47,6 +47,11 @@ class Rows:
     limited: tuple[int, ...]
     rubbing: tuple[int, ...]
 
+    @property
+    def width(self) -> int:
+        """Number of rows of every contact, the largest dimension."""
+        return max(self.dimensions, default=1)
+
 
 class Contacts(eqx.Module):
     """Contacts of the pairs of shapes, limits of joints, and dry friction.

@@ -26,7 +26,7 @@ class Pattern(NamedTuple):
         first: row of every entry.
         second: column of every entry, not before its row.
         diagonal: indices of the entries on the diagonal.
-        steps: of elimination, entries (d, ki, kj, ij), of which ij loses ki kj / d.
+        steps: of elimination, entries (d, ki, kj, ij), of which ij loses ki kj / d, from the last joint on.
         couples: pairs of links with contacts between them, (first, second).
         movers: for every couple and every joint that moves only one of its links: (couple, joint, side), side -1 or 1.
         products: (mover, mover, entry): pairs of movers of the same couple, and their entry.
@@ -150,13 +150,41 @@ def mass_times(pattern: Pattern, mass: Array, a: Array) -> Array:
 
 
 def factorised(pattern: Pattern, h: Array) -> Array:
-    """L^T D L of a matrix: D L off the diagonal, and D on it."""
+    """L^T D L of a matrix: L off the diagonal, and 1/D on it."""
+    n, columns = len(pattern.diagonal), pattern.steps[:, 0]
+    joints = np.arange(n, dtype=np.int32)[::-1]
+    strict = np.flatnonzero(pattern.first != pattern.second)
+    strict = strict[np.argsort(pattern.second[strict], kind="stable")].astype(np.int32)
+    ranges = lambda values, of: np.searchsorted(values, of).astype(np.int32)
+    places = pattern.diagonal[joints]
+    order = {d: k for k, d in enumerate(places)}
+    ranks = np.array([order[d] for d in columns], int)
+    steps = np.arange(n)
+    columns = (
+        places,
+        ranges(ranks, steps),
+        ranges(ranks, steps + 1),
+        ranges(pattern.second[strict], joints),
+        ranges(pattern.second[strict], joints + 1),
+    )
+    terms, entries = tuple(map(jnp.asarray, pattern.steps[:, 1:].T)), jnp.asarray(strict)
 
-    def body(h, at):
-        d, ki, kj, ij = at
-        return put(h, row(h, ij) - row(h, ki) * row(h, kj) / row(h, d), ij), None
+    def eliminate(h, at):
+        d, first, last, begin, end = at
+        inverse = 1 / row(h, d)
 
-    return jax.lax.scan(body, h, tuple(pattern.steps.T))[0]
+        def subtract(t, h):
+            ki, kj, ij = (row(x, t) for x in terms)
+            return put(h, row(h, ij) - row(h, ki) * inverse * row(h, kj), ij)
+
+        def divide(t, h):
+            e = row(entries, t)
+            return put(h, row(h, e) * inverse, e)
+
+        h = jax.lax.fori_loop(first, last, subtract, h)
+        return put(jax.lax.fori_loop(begin, end, divide, h), inverse, d), None
+
+    return jax.lax.scan(eliminate, h, columns)[0]
 
 
 def solved(pattern: Pattern, factor: Array, b: Array) -> Array:
@@ -165,21 +193,15 @@ def solved(pattern: Pattern, factor: Array, b: Array) -> Array:
     inward = strict[np.argsort(-pattern.second[strict], kind="stable")]
 
     def back(b, at):  # L^T y = b, from the leaves
-        i, k, e, d = at
-        return put(b, row(b, i) - row(factor, e) / row(factor, d) * row(b, k), i), None
+        i, k, e = at
+        return put(b, row(b, i) - row(factor, e) * row(b, k), i), None
 
     def forth(b, at):
-        i, k, e, d = at
-        return put(b, row(b, k) - row(factor, e) / row(factor, d) * row(b, i), k), None
+        i, k, e = at
+        return put(b, row(b, k) - row(factor, e) * row(b, i), k), None
 
-    def data(order):
-        joints = pattern.first[order], pattern.second[order]
-        return (*joints, order.astype(np.int32), pattern.diagonal[joints[1]])
-
-    def divided(_, at):
-        x, d = at
-        return None, x / row(factor, d)
-
+    data = lambda order: (pattern.first[order], pattern.second[order], order.astype(np.int32))
+    scaled = lambda _, at: (None, at[0] * row(factor, at[1]))
     b = jax.lax.scan(back, b, data(inward))[0]
-    b = jax.lax.scan(divided, None, (b, pattern.diagonal))[1]
+    b = jax.lax.scan(scaled, None, (b, pattern.diagonal))[1]
     return jax.lax.scan(forth, b, data(inward[::-1]))[0]

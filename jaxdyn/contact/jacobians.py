@@ -38,6 +38,7 @@ from .softness import (
     impedance_times,
     joint_force,
     row_of,
+    with_reference,
     wrench_of,
 )
 
@@ -144,11 +145,9 @@ def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
             def evaluated(motion, nu, alpha):
                 bodies = _displaced(first, motion, turned), _displaced(second, motion, 1 - turned)
                 touch = finder(*bodies, share)
-                held = constraint(touch, own, problem.rows.cone)
-                relative = tuple(p + d * v for p, d, v in zip(row_of(touch, alpha), held.damping, row_of(touch, nu), strict=True))
-                force, h = cone_forces(
-                    problem.rows.cone, own, held.stiffness, (relative[0] + held.offset, *relative[1:])
-                )
+                held = constraint(touch, own, problem.rows)
+                relative = (row_of(touch, y, problem.rows.width) for y in (alpha, nu))
+                force, h = cone_forces(problem.rows, own, held.stiffness, with_reference(held, *relative))
                 return wrench_of(touch, force), impedance_of(touch, h)
 
             zero = jnp.zeros_like(nu[0])
@@ -196,7 +195,7 @@ def _displaced(body: Body, motion, share) -> Body:
 
 def _of_joints(problem: Problem, x, rates, a) -> tuple[Array, ...]:
     """The torques of limits and dry friction, minus their derivatives by a, and those by the position and the rate of the joint."""
-    force = lambda x, rates: joint_force(joint_rows(problem.joints, x, rates), a)
+    force = lambda x, rates: joint_force(joint_rows(problem, x, rates), a)
     zero, one = jnp.zeros_like(x), jnp.ones_like(x)
     (value, curve), (by_position, _) = jax.jvp(force, (x, rates), (one, zero))
     _, (by_rate, _) = jax.jvp(force, (x, rates), (zero, one))

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Array
 
 from ..dynamics.composite_body import Masses, crba_entries
-from ..dynamics.engine.kernel import any_lane
+from ..dynamics.engine.kernel import any_lane, settled
 from ..dynamics.engine.lanes import PerLink, by_batch, lane_shape, spread_over_lanes
 from ..geometry.cores import select
 from ..geometry.distance import Scene, placed_shapes
-from ..spatial.components import add, dot, scale, sub
+from ..spatial.components import add, cross, dot, scale, sub
 from .contacts import Rows
 from .elimination import (
     Pattern,
@@ -32,7 +32,7 @@ from .softness import (
     Constraint,
     JointRow,
     Settings,
-    Six,
+    Row,
     cone_forces,
     cone_slope,
     constraint,
@@ -42,6 +42,7 @@ from .softness import (
     reference,
     regularised,
     row_of,
+    with_reference,
     wrench_of,
 )
 
@@ -49,7 +50,7 @@ NEWTON_STEPS = 50
 LEAST_STEP = 64  # steps that are shorter than the accelerations, times this and the rounding error, are not taken
 FARTHEST = 64.0  # largest length of a step, in Newton steps
 SEARCHES = 20  # evaluations of the slope along a step
-SLOPE_LEFT = 1e-3  # at which the search along a step ends, as a share of the first slope
+SLOPE_LEFT = 0.5  # at which the search along a step ends, as a share of the first slope
 
 
 class JointSettings(NamedTuple):
@@ -96,7 +97,7 @@ class _Held(NamedTuple):
     """The constraints of one state: of places with c - r of their rows, and of joints; and the screws of the joints."""
 
     of_places: Constraint
-    offset: Six
+    offset: Row
     joints: JointRow
     screws: tuple[Array, ...]
 
@@ -105,7 +106,7 @@ def _held(problem: Problem, x: Array, rates: Array, turning: Array) -> _Held:
     scene, places, parents = problem.scene, problem.places, problem.scene.chain.topology.parents
     bodies, screws = placed_shapes(scene, x)
     twists, biases = along_paths(parents, screws, rates), along_paths(parents, screws, turning)
-    joints = joint_rows(problem.joints, x, rates)
+    joints = joint_rows(problem, x, rates)
     if not len(places.pair):
         nothing = jnp.zeros((0, *x.shape[1:]), x.dtype)
         return _Held(nothing, nothing, joints, screws)  # type: ignore[arg-type]
@@ -114,32 +115,37 @@ def _held(problem: Problem, x: Array, rates: Array, turning: Array) -> _Held:
     def one(_, at):
         pair, (a, b), touch = at
         own = jax.tree.map(lambda x: row(x, pair), problem.pairs)
-        held = constraint(touch, own, problem.rows.cone)
-        relative = lambda twists: row_of(touch, sub(rows(twists, b), rows(twists, a)))
-        offset = tuple(c + d * v for c, d, v in zip(relative(biases), held.damping, relative(twists), strict=True))
-        return None, (held, (offset[0] + held.offset, *offset[1:]))
+        held = constraint(touch, own, problem.rows)
+        relative = lambda twists: row_of(touch, sub(rows(twists, b), rows(twists, a)), problem.rows.width)
+        return None, (held, with_reference(held, relative(biases), relative(twists)))
 
     held, offset = jax.lax.scan(one, None, (places.pair, tuple(places.links.T), touching))[1]
     return _Held(held, offset, joints, screws)
 
 
-def joint_rows(at: JointSettings, x: Array, rates: Array) -> JointRow:
+def joint_rows(problem: Problem, x: Array, rates: Array) -> JointRow:
+    """Dry friction and limits of all joints."""
+    static = problem.rows
+
     def one(_, at):
         own, x, v = at
         zero, least = jnp.zeros_like(v), own.least_time
-        d, _, b = reference(own.friction_reference, own.friction_impedance, zero, least)
-        stiff = jnp.where(own.bound > 0, 1 / regularised(d, own.weight), zero)
-        friction = stiff, b * v, own.bound + zero
+        friction, lower, upper = (zero,) * 3, (zero,) * 2, (zero,) * 2
+        if static.rubbing:
+            d, _, b = reference(own.friction_reference, own.friction_impedance, zero, least)
+            friction = jnp.where(own.bound > 0, 1 / regularised(d, own.weight), zero), b * v, own.bound + zero
 
         def limit(sign: int, end: int) -> tuple[Array, Array]:
             violation = sign * (x - own.ends[end]) - own.margin
             d, k, b = reference(own.limit_reference, own.limit_impedance, violation, least)
             stiff = jnp.where((violation < 0) & (own.limited > 0), 1 / regularised(d, own.weight), zero)
-            return stiff, b * sign * v + k * d * violation
+            return settled(stiff, b * sign * v + k * d * violation)
 
-        return None, JointRow(friction, limit(1, 0), limit(-1, 1))
+        if static.limited:
+            lower, upper = limit(1, 0), limit(-1, 1)
+        return None, JointRow(friction, lower, upper)
 
-    return jax.lax.scan(one, None, (at, x, rates))[1]
+    return jax.lax.scan(one, None, (problem.joints, x, rates))[1]
 
 
 def _over_places(problem: Problem, held: _Held, body: Any, carry: Any, *columns: Any) -> Any:
@@ -155,25 +161,26 @@ def _over_places(problem: Problem, held: _Held, body: Any, carry: Any, *columns:
     return jax.lax.scan(one, carry, (places.pair, tuple(places.links.T), held.of_places, columns))
 
 
-def _relative_rows(problem: Problem, held: _Held, a: Array, with_offset: bool) -> Six:
+def _relative_rows(problem: Problem, held: _Held, a: Array, with_offset: bool) -> Row:
     """J a of all places, or J a + c - r."""
     accelerations = along_paths(problem.scene.chain.topology.parents, held.screws, a)
 
     def one(_, own, links, constraint, offset):
         del own
         first, second = links
-        found = row_of(constraint.touch, sub(rows(accelerations, second), rows(accelerations, first)))
+        change = sub(rows(accelerations, second), rows(accelerations, first))
+        found = row_of(constraint.touch, change, problem.rows.width)
         return None, add(found, offset) if with_offset else found
 
     return _over_places(problem, held, one, None, held.offset)[1]
 
 
-def _wrenches(problem: Problem, held: _Held, relative: Six) -> tuple[Array, ...]:
+def _wrenches(problem: Problem, held: _Held, relative: Row) -> tuple[Array, ...]:
     """The wrenches on all links about the common point, and zero or minus the sum on the base."""
     zero = jnp.zeros((problem.scene.chain.n + 1, *held.screws[0].shape[1:]), held.screws[0].dtype)
 
     def one(total, own, links, constraint, x):
-        wrench = wrench_of(constraint.touch, cone_forces(problem.rows.cone, own, constraint.stiffness, x)[0])
+        wrench = wrench_of(constraint.touch, cone_forces(problem.rows, own, constraint.stiffness, x)[0])
         return _acting(total, links, wrench), None
 
     return _over_places(problem, held, one, (zero,) * 6, relative)[0]
@@ -194,15 +201,15 @@ def _torque(problem: Problem, held: _Held, wrenches: tuple[Array, ...], a: Array
     return dot(held.screws, tuple(w[:n] for w in on_links)) + grip, curve
 
 
-def _torque_and_curvature(problem: Problem, held: _Held, mass: Array, relative: Six, a: Array) -> tuple[Array, Array]:
+def _torque_and_curvature(problem: Problem, held: _Held, mass: Array, relative: Row, a: Array) -> tuple[Array, Array]:
     """J^T f, and the entries of M + J^T h J."""
-    n, pattern, cone = problem.scene.chain.n, problem.pattern, problem.rows.cone
+    n, pattern = problem.scene.chain.n, problem.pattern
     parents = problem.scene.chain.topology.parents
     blank = lambda rows: jnp.zeros((rows, *a.shape[1:]), a.dtype)
     slots = slots_of(problem)
 
     def one(total, own, links, constraint, slot, x):
-        force, h = cone_forces(cone, own, constraint.stiffness, x)
+        force, h = cone_forces(problem.rows, own, constraint.stiffness, x)
         of_links, of_slots = total
         impedance = impedance_of(constraint.touch, h)
         of_slots = tuple(put(t, row(t, slot) + w, slot) for t, w in zip(of_slots, impedance, strict=True))
@@ -276,6 +283,8 @@ def solve(
     mass = crba_entries(problem.scene.chain, x, masses)
     held = _held(problem, x, rates, turning)
 
+    eps = jnp.finfo(x.dtype).eps
+
     def unfinished(state):
         k, *_, rest = state
         return (k < NEWTON_STEPS) & any_lane(rest)
@@ -284,18 +293,22 @@ def solve(
         k, steps, a, relative, ma, rest = state
         torque, h = _torque_and_curvature(problem, held, mass, relative, a)
         gradient = ma - force - torque
-        step = -solved(pattern, factorised(pattern, h), gradient)
+        factor = factorised(pattern, h)
+        step = -solved(pattern, factor, gradient)
         along = _relative_rows(problem, held, step, False)
         m_step = mass_times(pattern, mass, step)
         slope = jnp.sum(step * gradient, axis=0)
         linear, square = jnp.sum(step * (ma - force), axis=0), jnp.sum(step * m_step, axis=0)
-        length = _searched(problem, held, (a, step), (relative, along), (linear, square))
-        # smaller steps are rounding errors, along which the slope cannot be computed
-        eps = jnp.finfo(a.dtype).eps
-        rest &= -slope > (LEAST_STEP * eps) ** 2 * jnp.sum(a * ma, axis=0)
+        length = _searched(problem, held, (a, step), (relative, along), (slope, linear, square))
         length = jnp.where(rest, length, 0)
         relative = tuple(p + length * d for p, d in zip(relative, along, strict=True))
-        return k + 1, steps + rest, a + length * step, relative, ma + length * m_step, rest
+        a, ma = a + length * step, ma + length * m_step
+        # the next step with the same curvature; smaller ones are rounding errors, along which the slope cannot be computed
+        left = ma - force - _torque(problem, held, _wrenches(problem, held, relative), a)[0]
+        decrease = jnp.sum(left * solved(pattern, factor, left), axis=0)
+        steps += rest
+        rest &= decrease > (LEAST_STEP * eps) ** 2 * jnp.sum(a * ma, axis=0)
+        return k + 1, steps, a, relative, ma, rest
 
     counts = jnp.zeros(lane_shape(), jnp.int32)
     everywhere = jnp.ones(lane_shape(), bool)
@@ -314,13 +327,13 @@ class _End(NamedTuple):
 
 def _searched(problem: Problem, held: _Held, joints, places, smooth) -> Array:
     """The length of a step at which the slope of the minimised function is zero."""
-    (a, step), (relative, along), (linear, square) = joints, places, smooth
+    (a, step), (relative, along), (first, linear, square) = joints, places, smooth
 
     def slope(length):
         def one(total, own, links, constraint, x, d):
             del links
             here = tuple(p + length * s for p, s in zip(x, d, strict=True))
-            return add(total, cone_slope(problem.rows.cone, own, constraint.stiffness, here, d)), None
+            return add(total, cone_slope(problem.rows, own, constraint.stiffness, here, d)), None
 
         force, curve = joint_force(held.joints, a + length * step)
         smooth = linear + length * square - jnp.sum(force * step, axis=0), square + jnp.sum(curve * step**2, axis=0)
@@ -343,7 +356,7 @@ def _searched(problem: Problem, held: _Held, joints, places, smooth) -> Array:
         return k + 1, low, high, jnp.where(rest, new, length), rest
 
     zero = jnp.zeros_like(linear)
-    initial = _End(zero, *slope(zero))
+    initial = _End(zero, first, -first)  # Newton's step
     state = jnp.int32(0), initial, _End(zero + FARTHEST, zero, zero), zero + 1, zero == 0
     return jax.lax.while_loop(lambda s: (s[0] < SEARCHES) & any_lane(s[-1]), body, state)[3]
 
@@ -389,9 +402,11 @@ def place_forces(problem: Problem, x: PerLink, rates: PerLink, turning: PerLink,
 
     def one(_, own, links, constraint, x):
         del links
-        force = cone_forces(problem.rows.cone, own, constraint.stiffness, x)[0]
-        along = lambda f: tuple(sum(f[i] * constraint.touch.axes[i][k] for i in range(3)) for k in range(3))
-        return None, (constraint.touch.gap, constraint.touch.point, along(force[:3]), along(force[3:]))
+        force = cone_forces(problem.rows, own, constraint.stiffness, x)[0]
+        touch = constraint.touch
+        wrench = wrench_of(touch, force)
+        moment = sub(wrench[:3], cross(touch.point, wrench[3:]))
+        return None, (touch.gap, touch.point, wrench[3:], moment)
 
     centre = placed_shapes(problem.scene, x)[0].centre
     if not len(problem.places.pair):

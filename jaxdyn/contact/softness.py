@@ -1,21 +1,24 @@
 """Soft constraints: MuJoCo's reference accelerations and regularisation, and the forces of one contact with their derivative.
 
 A constraint with the acceleration J a + c - r, where r is its reference acceleration, adds s(J a + c - r) to the function that
-the accelerations a minimise (mujoco.readthedocs.io, Computation: Constraint model, Primal problem); its force is -ds. The six
-rows of a contact are the accelerations e . (v + w x p) and e . w along its three axes e. Components are scalars over lanes.
+the accelerations a minimise (mujoco.readthedocs.io, Computation: Constraint model, Primal problem); its force is -ds. The
+rows of a contact are the accelerations e . (v + w x p) and e . w along its three axes e, as many of them as the largest condim
+among all contacts. Components are scalars over lanes.
 """
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..dynamics.articulated_body import ArticulatedInertia, apply
+from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Mat, add, cross, dot, transpose
-from .contacts import Cone
+from .contacts import Rows
 from .places import TINY, Touch
 
-Six = tuple[Component, Component, Component, Component, Component, Component]
+Row = tuple[Component, ...]  # accelerations or forces along the rows of a contact: 1, 3, 4 or 6
 Entries = dict[tuple[int, int], Component]  # of a symmetric matrix, [i, j] with i <= j; others are zero
 
 
@@ -24,13 +27,13 @@ class Constraint(NamedTuple):
 
     Attributes:
         touch: gap, point and axes.
-        damping: of the rows [1/s]: c - r contains damping times the velocity of the row.
+        damping: of the normal and the other rows [1/s]: c - r contains damping times the velocity of the row.
         offset: what c - r contains for the normal besides, of the depth [m/s^2].
         stiffness: D: of every edge of a pyramid (one value), or of six rows [kg or kg m^2]; 0 without contact.
     """
 
     touch: Touch
-    damping: tuple[Component, ...]
+    damping: tuple[Component, Component]
     offset: Component
     stiffness: tuple[Component, ...]
 
@@ -58,7 +61,9 @@ def reference(given: Array, impedance: Array, violation: Component, least_time: 
     below = x <= middle
     # the base of the power stays positive, where its derivative is finite
     part, top = jnp.where(below, x, 1 - x), jnp.where(below, middle, 1 - middle)
-    curve = jnp.where(part > 0, top * (jnp.where(part > 0, part, top) / top) ** power, 0)
+    positive = jnp.where(part > 0, part, top) / top
+    raised = jax.lax.cond(jnp.all(power == 2), lambda x, _: x * x, lambda x, p: x**p, positive, power)  # powers are slow
+    curve = jnp.where(part > 0, top * raised, 0)
     grown = low + jnp.where(below, curve, 1 - curve) * (high - low)
     d = jnp.where((low == high) | (width <= TINY), (low + high) / 2, grown)
     time, ratio = given[0], given[1]
@@ -73,70 +78,84 @@ def regularised(d: Component, weight: Component) -> Component:
     return jnp.maximum((1 - d) * weight / d, TINY)
 
 
-def constraint(touch: Touch, at: Settings, cone: Cone) -> Constraint:
+def constraint(touch: Touch, at: Settings, rows: Rows) -> Constraint:
     """The constraint of a place."""
     violation = touch.gap - at.margin
     d, k, b = reference(at.reference, at.impedance, violation, at.least_time)
     on = ((violation < 0) & (touch.exists > 0)).astype(violation.dtype)
     friction, slides = at.friction, at.dimension > 1
-    if cone == "pyramidal":
+    if rows.cone == "pyramidal":
         first = regularised(d, at.weight * (1 + jnp.where(slides, friction[0] ** 2, 0)))
         inverse = jnp.where(slides, 2 * friction[0] ** 2 / at.ratio, 1) * first
-        return Constraint(touch, (b,) * 6, k * d * violation, (on / inverse,))
+        b, offset, stiffness = settled(b, k * d * violation, on / inverse)
+        return Constraint(touch, (b, b), offset, (stiffness,))
     first = regularised(d, at.weight)
-    others = [first / at.ratio * friction[0] ** 2 / friction[j] ** 2 for j in range(5)]
-    used = [jnp.where(j < at.dimension, on, 0) for j in range(6)]
+    others = [first / at.ratio * friction[0] ** 2 / friction[j] ** 2 for j in range(rows.width - 1)]
+    used = [jnp.where(j < at.dimension, on, 0) for j in range(rows.width)]
     own = (at.friction_reference[0] != 0) | (at.friction_reference[1] != 0)
     given = jnp.where(own, at.friction_reference, at.reference)
     _, _, along = reference(given, at.impedance, violation, at.least_time)
     stiffness = tuple(u / r for u, r in zip(used, (first, *others), strict=True))
-    return Constraint(touch, (b, *(along,) * 5), k * d * violation, stiffness)
+    b, along, offset, *stiffness = settled(b, along, k * d * violation, *stiffness)
+    return Constraint(touch, (b, along), offset, tuple(stiffness))
 
 
-def row_of(touch: Touch, twist: tuple[Component, ...]) -> Six:
+def row_of(touch: Touch, twist: tuple[Component, ...], width: int) -> Row:
     """The rows of a contact for the relative twist, or acceleration, of its links about the common point."""
-    linear = add(twist[3:], cross(twist[:3], touch.point))
-    return (*(dot(e, linear) for e in touch.axes), *(dot(e, twist[:3]) for e in touch.axes))  # type: ignore[return-value]
+    linear = settled(*add(twist[3:], cross(twist[:3], touch.point)))
+    found = [dot(e, linear) for e in touch.axes[: min(width, 3)]]
+    return tuple(found + [dot(e, twist[:3]) for e in touch.axes[: max(width - 3, 0)]])
+
+
+def with_reference(held: Constraint, bias: Row, velocity: Row) -> Row:
+    """c - r of the rows from c and the velocities."""
+    moved = [c + held.damping[min(k, 1)] * v for k, (c, v) in enumerate(zip(bias, velocity, strict=True))]
+    return (moved[0] + held.offset, *moved[1:])
 
 
 def wrench_of(touch: Touch, force: tuple[Component, ...]) -> tuple[Component, ...]:
-    """The wrench about the common point of six forces along the rows: the transpose of `row_of`."""
-    along = lambda f: tuple(sum(f[i] * touch.axes[i][k] for i in range(3)) for k in range(3))
-    linear = along(force[:3])
-    return (*add(cross(touch.point, linear), along(force[3:])), *linear)
+    """The wrench about the common point of forces along the rows: the transpose of `row_of`."""
+    along = lambda f: tuple(sum(x * e[k] for x, e in zip(f, touch.axes, strict=False)) for k in range(3))
+    linear = settled(*along(force[:3]))
+    moment = cross(touch.point, linear)
+    return (*(add(moment, along(force[3:])) if len(force) > 3 else moment), *linear)
 
 
-def cone_forces(cone: Cone, at: Settings, stiffness: tuple[Component, ...], x: Six) -> tuple[Six, Entries]:
+def cone_forces(rows: Rows, at: Settings, stiffness: tuple[Component, ...], x: Row) -> tuple[Row, Entries]:
     """The forces -ds(x) of a contact, and the second derivatives of s."""
-    used = [jnp.where(j + 1 < at.dimension, at.friction[j], 0) for j in range(5)]
-    if cone == "pyramidal":
-        return _pyramid(used, at, stiffness[0], x)
+    used = [jnp.where(j + 1 < at.dimension, at.friction[j], 0) for j in range(rows.width - 1)]
+    f, h = _pyramid(used, at, stiffness[0], x) if rows.cone == "pyramidal" else _elliptic(used, at, stiffness, x)
+    values = settled(*f, *h.values())
+    return values[: len(f)], dict(zip(h, values[len(f) :], strict=True))
+
+
+def _elliptic(used: list[Component], at: Settings, stiffness: tuple[Component, ...], x: Row) -> tuple[Row, Entries]:
     zero = jnp.zeros_like(x[0])
     mu = jnp.where(at.dimension > 1, at.friction[0] / jnp.sqrt(at.ratio), 1)
     factor = (mu, *used)
     u = [s * y for s, y in zip(factor, x, strict=True)]
-    n, square = u[0], sum(y * y for y in u[1:])
+    n, square = u[0], sum((y * y for y in u[1:]), zero)
     slips = square > 0
     t = jnp.where(slips, jnp.sqrt(jnp.where(slips, square, 1)), 0)
     top = (n >= mu * t) | (~slips & (n >= 0))
     bottom = ~top & ((mu * n + t <= 0) | ~slips)
-    inverse = 1 / jnp.where(slips, t, 1)
+    t, inverse, top, bottom = settled(t, 1 / jnp.where(slips, t, 1), top, bottom)
     dm = stiffness[0] / (mu * mu * (1 + mu * mu))
     excess = n - mu * t
     unit = [jnp.ones_like(n), *(-mu * y * inverse for y in u[1:])]
     pick = lambda inside, beside: jnp.where(top, 0, jnp.where(bottom, inside, beside))
-    f = tuple(pick(-stiffness[i] * x[i], -dm * excess * unit[i] * factor[i]) for i in range(6))
+    f = tuple(pick(-stiffness[i] * x[i], -dm * excess * unit[i] * factor[i]) for i in range(len(x)))
     h = {}
-    for i in range(6):
-        for j in range(i, 6):
+    for i in range(len(x)):
+        for j in range(i, len(x)):
             inner = unit[i] * unit[j]
             if i > 0:
                 inner -= mu * excess * inverse * ((i == j) - u[i] * u[j] * inverse * inverse)
             h[i, j] = pick(stiffness[i] if i == j else zero, dm * factor[i] * factor[j] * inner)
-    return f, h  # type: ignore[return-value]
+    return f, h
 
 
-def _pyramid(friction: list[Component], at: Settings, d: Component, x: Six) -> tuple[Six, Entries]:
+def _pyramid(friction: list[Component], at: Settings, d: Component, x: Row) -> tuple[Row, Entries]:
     alone = jnp.where(at.dimension == 1, d, 0)
     normal, curve = -alone * jnp.minimum(x[0], 0), jnp.where(x[0] < 0, alone, 0)
     f, h = [normal], {}
@@ -149,12 +168,12 @@ def _pyramid(friction: list[Component], at: Settings, d: Component, x: Six) -> t
         f.append(mu * (fp - fm))
         curve = curve + hp + hm
         h[0, j + 1], h[j + 1, j + 1] = mu * (hp - hm), mu * mu * (hp + hm)
-    return tuple(f), {(0, 0): curve, **h}  # type: ignore[return-value]
+    return tuple(f), {(0, 0): curve, **h}
 
 
-def cone_slope(cone: Cone, at: Settings, stiffness: tuple[Component, ...], x: Six, d: Six) -> tuple[Component, Component]:
+def cone_slope(rows: Rows, at: Settings, stiffness: tuple[Component, ...], x: Row, d: Row) -> tuple[Component, Component]:
     """The first and second derivative of s along d."""
-    f, h = cone_forces(cone, at, stiffness, x)
+    f, h = cone_forces(rows, at, stiffness, x)
     slope = -sum(a * b for a, b in zip(f, d, strict=True))
     return slope, sum((1 if i == j else 2) * v * d[i] * d[j] for (i, j), v in h.items())
 
@@ -163,24 +182,27 @@ def impedance_of(touch: Touch, h: Entries) -> tuple[Component, ...]:
     """The derivative J^T h J of a wrench about the common point by the twist: blocks angular (6), coupling (9), linear (6)."""
     zero, r, axes = jnp.zeros_like(touch.gap), touch.point, touch.axes
 
-    def block(rows: int, columns: int) -> Mat:
+    def block(rows: int, columns: int) -> Mat | None:
+        entries = {(i, j): h.get(tuple(sorted((rows + i, columns + j)))) for i in range(3) for j in range(3)}
         total = [zero] * 9
-        for i in range(3):
-            for j in range(3):
-                value = h.get((min(rows + i, columns + j), max(rows + i, columns + j)))
-                if value is not None:
-                    total = [t + value * axes[i][k // 3] * axes[j][k % 3] for k, t in enumerate(total)]
-        return tuple(total)
+        for (i, j), value in entries.items():
+            if value is not None:
+                total = [t + value * axes[i][k // 3] * axes[j][k % 3] for k, t in enumerate(total)]
+        return settled(*total) if any(x is not None for x in entries.values()) else None
 
     def skewed(m: Mat) -> Mat:  # [r] m
         columns = [cross(r, m[q::3]) for q in range(3)]
         return tuple(columns[k % 3][k // 3] for k in range(9))
 
     linear, turning, angular = block(0, 0), block(3, 0), block(3, 3)
-    coupling = add(turning, skewed(linear))
-    angular = add(angular, transpose(skewed(transpose(coupling))), skewed(transpose(turning)))
+    assert linear is not None, "normals have curvatures"
+    moment = skewed(linear)
+    coupling = settled(*(moment if turning is None else add(turning, moment)))
+    total = transpose(skewed(transpose(coupling)))
+    total = total if turning is None else add(total, skewed(transpose(turning)))
+    total = total if angular is None else add(total, angular)
     sym = lambda m: (m[0], m[1], m[4], m[2], m[5], m[8])
-    return (*sym(angular), *coupling, *sym(linear))
+    return (*sym(total), *coupling, *sym(linear))
 
 
 def impedance_times(impedance: tuple[Component, ...], twist: tuple[Component, ...]) -> tuple[Component, ...]:
