@@ -1,5 +1,6 @@
 """Forward and inverse dynamics of robots that touch: accelerations, torques and contact forces."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -7,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..dynamics.composite_body import carried_masses, crba
-from ..dynamics.derivatives import torque_jacobians
+from ..dynamics.composite_body import carried_masses, crba, mass_matrix_solve
+from ..dynamics.derivatives import spread_derivatives, torque_entries
 from ..dynamics.engine.kernel import uses_definitions
 from ..dynamics.engine.lanes import sparse_jvp
 from ..dynamics.kinematics import forward_kinematics
@@ -20,7 +21,7 @@ from ..model.compiled import compiled
 from ..model.joints import Free
 from . import definition
 from .contacts import Contacts
-from .jacobians import constraint_jacobians, spread_jacobians
+from .jacobians import constraint_jacobians
 from .newton import (
     JointSettings,
     Problem,
@@ -83,35 +84,44 @@ def contact_dynamics(
     Raises:
         ModelError: the chain has coupled joints or a transmission, or the contacts are those of another robot.
     """
-    return ContactDynamics(*_contact_dynamics(chain, contacts, q, qd, tau, start))
+    return ContactDynamics(*solution(chain, contacts, q, qd, tau, start, None)[:3])
 
 
 @jax.custom_jvp
-def _contact_dynamics(chain, contacts, q, qd, tau, start):
+def solution(chain, contacts, q, qd, tau, start, damping):
+    """`contact_dynamics`, and, if `damping` (nv,) is given, (M + damping)^-1 M (qdd + `free_turning`)."""
+    begin = jnp.zeros_like(tau) if start is None else start
     if uses_definitions():
         qdd = definition.contact_dynamics(chain, contacts, q, qd, tau)
-        return Solution(qdd, jnp.zeros((), jnp.int32), jnp.ones((), bool))
+        damped = None if damping is None else _damped(chain, q, qd, qdd, damping)
+        return Solution(qdd, jnp.zeros((), jnp.int32), jnp.ones((), bool), damped)
     problem, x = problem_of(chain, contacts, q)
     masses = carried_masses(problem.scene.chain.topology.parents, problem.scene.chain.inertia)
     force = tau - bias_force(chain, q, qd)
-    begin = jnp.zeros_like(force) if start is None else start.astype(force.dtype)
-    return solve(problem, x, qd, free_turning(chain, qd), force, begin, masses)
+    return solve(problem, x, qd, free_turning(chain, qd), force, begin.astype(force.dtype), masses, damping)
 
 
-def _contact_dynamics_jvp(primals, tangents):
-    solution = _contact_dynamics(*primals)
-    qdd = solution.qdd
+def _damped(chain, q, qd, qdd, damping):
+    change = qdd + free_turning(chain, qd)
+    heavier = dataclasses.replace(chain, armature=chain.armature + damping)
+    return change - mass_matrix_solve(heavier, q, damping * change)
 
-    def unbalanced(chain, contacts, q, qd, tau):
-        return tau - contact_inverse_dynamics(chain, contacts, q, qd, qdd)
 
-    _, rate = sparse_jvp(unbalanced, primals[:-1], tangents[:-1])
-    change = _curvature_inverse(*primals[:-2], qdd) @ rate
+def _solution_jvp(primals, tangents):
+    chain, contacts, q, qd, *_, damping = primals
+    found = solution(*primals)
+    unbalanced = lambda *arguments: arguments[-1] - contact_inverse_dynamics(*arguments[:-1], found.qdd)
+    _, rate = sparse_jvp(unbalanced, primals[:5], tangents[:5])
+    change = _curvature_inverse(*primals[:4], found.qdd) @ rate
     none = lambda x: np.zeros(x.shape, jax.dtypes.float0)
-    return solution, Solution(change, none(solution.iterations), none(solution.converged))
+    damped = None
+    if damping is not None:
+        arguments = (chain, q, qd, found.qdd, damping)
+        _, damped = sparse_jvp(_damped, arguments, (tangents[0], *tangents[2:4], change, tangents[-1]))
+    return found, Solution(change, none(found.iterations), none(found.converged), damped)
 
 
-_contact_dynamics.defjvp(_contact_dynamics_jvp, symbolic_zeros=True)
+solution.defjvp(_solution_jvp, symbolic_zeros=True)
 
 
 @jax.custom_jvp
@@ -232,9 +242,14 @@ def _torque_jacobians(chain: Chain, contacts: Contacts, q: Array, qd: Array, qdd
     joints = layout(chain).curved
     masses = carried_masses(problem.scene.chain.topology.parents, problem.scene.chain.inertia)
     found = constraint_jacobians(problem, x, qd, free_turning(chain, qd), qdd, masses, joints)
-    of_contacts = spread_jacobians(problem, found, joints)
-    of_links = torque_jacobians(chain, q, qd, qdd, None)
-    return *jax.lax.optimization_barrier([a - b for a, b in zip(of_links, of_contacts, strict=False)]), found.inverse
+    of_links = torque_entries(chain, q, qd, qdd, None)
+    entries = tuple(a - b for a, b in zip(of_links, found.entries, strict=True))
+    position, velocity, _ = spread_derivatives(chain, entries, joints)
+    if found.between:
+        between = [y.reshape(chain.nv, chain.nv) for y in found.between]
+        position, velocity = position - between[0], velocity - between[1]
+    # without the barrier, XLA would repeat the assembly of the matrices in the products
+    return *jax.lax.optimization_barrier((position, velocity)), found.inverse
 
 
 def free_turning(chain: Chain, qd: Velocity) -> Float[Array, " nv"]:

@@ -18,20 +18,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from ..dynamics.composite_body import Masses, crba_entries
-from ..dynamics.derivatives import spread_derivatives, twist_bracket, wrench_bracket
+from ..dynamics.derivatives import twist_bracket, wrench_bracket
+from ..dynamics.engine.kernel import settled
 from ..dynamics.engine.lanes import PerLink, by_batch, spread_over_lanes
 from ..dynamics.engine.matrices import over_pairs, pairs_of
 from ..geometry.distance import placed_shapes
 from ..model.chain import ancestor_mask
 from ..model.joints import CurvedJoint, Free
 from ..spatial.components import add, cross, dot, scale, sub
-from .elimination import along_paths, carried, factorised, pattern_of, put, row, rows, solved
+from ..dynamics.engine.elimination import along_paths, carried, factorised, pattern_of, put, row, rows, solved
 from .newton import Problem, curvature_entries, joint_rows, problem_size, slots_of
-from .places import FINDERS, Body, bodies_of
+from .places import FINDERS, Body, Touch, bodies_of
 from .softness import (
+    Constraint,
+    Settings,
     cone_forces,
     constraint,
     impedance_of,
@@ -57,12 +60,12 @@ class _Sums(NamedTuple):
     """For links, or contacts between two of them: W, X', N and -A."""
 
     wrench: tuple[Array, ...]
-    by_motion: tuple[Array, ...]  # X', row by row
-    by_velocity: tuple[Array, ...]  # N, row by row
+    by_motion: tuple[Array, ...]  # X', six rows (_, 6, *lanes)
+    by_velocity: tuple[Array, ...]  # N, likewise
     impedance: tuple[Array, ...]  # in the blocks of `impedance_of`
 
 
-@by_batch(size=lambda problem: max(problem_size(problem), 3 * problem.scene.chain.n ** 2))
+@by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n ** 2))
 def constraint_jacobians(
     problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink, masses: Masses, joints: Joints
 ) -> Jacobians:
@@ -127,49 +130,23 @@ def _moving(screws, twists, accelerations, rates, base: np.ndarray, joints: Join
 def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
     """Sums over the places of each slot: all links and the base, and the couples of links."""
     places, n = problem.places, problem.scene.chain.n
-    blank = jnp.zeros((n + 1 + len(problem.pattern.couples), *twists[0].shape[1:]), twists[0].dtype)
-    total = _Sums((blank,) * 6, (blank,) * 36, (blank,) * 36, (blank,) * 21)
     slots = slots_of(problem)
     couples = slots > n
     first_moves = ~couples & (places.links[:, 1] == n)
-    dtype = blank.dtype
+    dtype = twists[0].dtype
+    blank = lambda *shape: jnp.zeros((n + 1 + len(problem.pattern.couples), *shape, *twists[0].shape[1:]), dtype)
+    total = _Sums((blank(),) * 6, (blank(6),) * 6, (blank(6),) * 6, (blank(),) * 21)
     for kind, group in places.groups.items():
 
         def one(total, at, finder=FINDERS[kind]):
             pair, (i, j), (a, b), share, slot, couple, turned = at
             own = jax.tree.map(lambda y: row(y, pair), problem.pairs)
             first, second = (jax.tree.map(lambda y, k=k: row(y, k), shapes) for k in (i, j))
-            share = tuple(share[k] for k in range(3))
             nu, alpha = (sub(rows(y, b), rows(y, a)) for y in (twists, accelerations))
-
-            def evaluated(motion, nu, alpha):
-                bodies = _displaced(first, motion, turned), _displaced(second, motion, 1 - turned)
-                touch = finder(*bodies, share)
-                held = constraint(touch, own, problem.rows)
-                relative = (row_of(touch, y, problem.rows.width) for y in (alpha, nu))
-                force, h = cone_forces(problem.rows, own, held.stiffness, with_reference(held, *relative))
-                return wrench_of(touch, force), impedance_of(touch, h)
-
-            zero = jnp.zeros_like(nu[0])
-            still = (zero,) * 6
-            (wrench, impedance) = evaluated(still, nu, alpha)
             # of the link that moves, or of the second of two
             mover = lambda y, relative: tuple(jnp.where(couple, p, q) for p, q in zip(rows(y, b), relative, strict=True))
-            of_velocity, of_acceleration = mover(twists, nu), mover(accelerations, alpha)
-
-            def along(unit, is_motion):
-                unit = tuple(unit[k] + zero for k in range(6))
-                back = lambda y: scale(-is_motion, twist_bracket(y, unit))
-                change = add(back(of_velocity), scale(1 - is_motion, unit))
-                tangents = scale(is_motion, unit), change, back(of_acceleration)
-                return jax.jvp(lambda *y: evaluated(*y)[0], (still, nu, alpha), tangents)[1]
-
-            units = jnp.asarray(np.tile(np.eye(6), (2, 1)), dtype)
-            columns = jax.vmap(along)(units, jnp.asarray(np.repeat([1.0, 0.0], 6), dtype))
-            sign = 1 - 2 * turned
-            by_motion = tuple(sign * columns[p][q] for p in range(6) for q in range(6))
-            by_velocity = tuple(columns[p][6 + q] for p in range(6) for q in range(6))
-            found = _Sums(scale(sign, wrench), by_motion, by_velocity, impedance)
+            moves = _Place(nu, alpha, mover(twists, nu), mover(accelerations, alpha), turned)
+            found = _of_place(problem, own, finder, (first, second), tuple(share[k] for k in range(3)), moves)
             return jax.tree.map(lambda t, y: put(t, row(t, slot) + y, slot), total, found), None
 
         columns = (
@@ -183,6 +160,88 @@ def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
         )
         total = jax.lax.scan(one, total, columns)[0]
     return total
+
+
+class _Place(NamedTuple):
+    """Relative twist and acceleration of the links of a place, those of the link that moves, and 1 if that is the first."""
+
+    nu: tuple[Array, ...]
+    alpha: tuple[Array, ...]
+    of_velocity: tuple[Array, ...]
+    of_acceleration: tuple[Array, ...]
+    turned: Array
+
+
+def _of_place(problem: Problem, own: Settings, finder, bodies: tuple[Body, Body], share, at: _Place) -> _Sums:
+    """W, X', N and -A of one place."""
+    width, zero = problem.rows.width, jnp.zeros_like(at.nu[0])
+    found = lambda motion: finder(_displaced(bodies[0], motion, at.turned), _displaced(bodies[1], motion, 1 - at.turned), share)
+    touch, change = jax.linearize(found, (zero,) * 6)
+    touch = jax.tree.unflatten(jax.tree.structure(touch), settled(*jax.tree.leaves(touch)))
+    # all but the rows depends on the gap alone
+    of_gap = lambda gap: constraint(touch._replace(gap=gap), own, problem.rows)[1:]
+    (damping, offset, stiffness), slopes = jax.jvp(of_gap, (touch.gap,), (jnp.ones_like(zero),))
+    held = Constraint(touch, damping, offset, stiffness)
+    velocity = row_of(touch, at.nu, width)
+    force, h = cone_forces(problem.rows, own, stiffness, with_reference(held, row_of(touch, at.alpha, width), velocity))
+    wrench, impedance = settled(*wrench_of(touch, force)), settled(*impedance_of(touch, h))
+    # forces are proportional to the stiffness, whose entries have one common factor that depends on the gap
+    harder = jnp.where(stiffness[0] > 0, slopes[2][0] / jnp.where(stiffness[0] > 0, stiffness[0], 1), 0)
+    of_reference = with_reference(Constraint(touch, slopes[0], slopes[1], stiffness), (zero,) * width, velocity)
+    values = settled(*velocity, *of_reference, harder)
+    velocity, of_reference, harder = values[:width], values[width:-1], values[-1]
+
+    def along(_, unit):
+        unit = tuple(unit[k] + zero for k in range(6))
+        moved = change(unit)
+        moved = jax.tree.unflatten(jax.tree.structure(moved), settled(*jax.tree.leaves(moved)))
+        nu, alpha = (scale(-1, twist_bracket(y, unit)) for y in (at.of_velocity, at.of_acceleration))
+        accelerations = add(_moved_row(touch, moved, at.alpha, alpha, width), scale(moved.gap, of_reference))
+        velocities = _moved_row(touch, moved, at.nu, nu, width)
+        rates = [r + damping[min(k, 1)] * v for k, (r, v) in enumerate(zip(accelerations, velocities, strict=True))]
+        forces = [harder * moved.gap * f for f in force]
+        for (i, j), value in h.items():
+            forces[i] -= value * rates[j]
+            if i != j:
+                forces[j] -= value * rates[i]
+        return None, add(wrench_of(touch, settled(*forces)), _moved_wrench(touch, moved, force))
+
+    columns = jax.lax.scan(along, None, np.eye(6, dtype=zero.dtype))[1]
+    sign = 1 - 2 * at.turned
+    # N: the damping of the normal may differ from that of the other rows
+    first = wrench_of(touch, tuple(h.get((0, j), zero) for j in range(width)))
+    normal, extra = (*cross(touch.point, touch.axes[0]), *touch.axes[0]), damping[0] - damping[1]
+    matrix = _full(impedance)
+    by_velocity = tuple(
+        jnp.stack([-damping[1] * matrix[6 * p + q] - extra * first[p] * normal[q] for q in range(6)]) for p in range(6)
+    )
+    return _Sums(scale(sign, wrench), scale(sign, columns), by_velocity, impedance)
+
+
+def _moved_row(touch: Touch, moved: Touch, twist, change, width: int):
+    """The change of the rows of a twist that changes, while the point and the axes move."""
+    linear = settled(*add(twist[3:], cross(twist[:3], touch.point)))
+    moved_linear = settled(*add(change[3:], cross(change[:3], touch.point), cross(twist[:3], moved.point)))
+    slides = [dot(d, linear) + dot(e, moved_linear) for d, e in zip(moved.axes, touch.axes, strict=True)][:width]
+    turns = [dot(d, twist[:3]) + dot(e, change[:3]) for d, e in zip(moved.axes, touch.axes, strict=True)]
+    return tuple(slides + turns[: max(width - 3, 0)])
+
+
+def _moved_wrench(touch: Touch, moved: Touch, force):
+    """The change of the wrench of constant forces along the rows, while the point and the axes move."""
+    along = lambda f, axes: tuple(sum(x * e[k] for x, e in zip(f, axes, strict=False)) for k in range(3))
+    linear, turned = along(force[:3], touch.axes), along(force[:3], moved.axes)
+    moment = add(cross(moved.point, linear), cross(touch.point, turned))
+    return (*(add(moment, along(force[3:], moved.axes)) if len(force) > 3 else moment), *turned)
+
+
+def _full(impedance):
+    """The 36 entries, row by row, of a symmetric matrix in the blocks of `impedance_of`."""
+    angular, coupling, linear = impedance[:6], impedance[6:15], impedance[15:]
+    places = ((0, 1, 3), (1, 2, 4), (3, 4, 5))
+    upper = [[angular[places[p][q]] for q in range(3)] + [coupling[3 * p + q] for q in range(3)] for p in range(3)]
+    lower = [[coupling[3 * q + p] for q in range(3)] + [linear[places[p][q]] for q in range(3)] for p in range(3)]
+    return [x for line in upper + lower for x in line]
 
 
 def _displaced(body: Body, motion, share) -> Body:
@@ -203,12 +262,12 @@ def _of_joints(problem: Problem, x, rates, a) -> tuple[Array, ...]:
 
 
 def _times(matrix, x):
-    """Product of a matrix (6, 6), row by row, and a twist."""
-    return tuple(sum(matrix[6 * p + q] * x[q] for q in range(6)) for p in range(6))
+    """Product of a matrix, six rows of six entries, and a twist."""
+    return tuple(sum(line[q] * x[q] for q in range(6)) for line in matrix)
 
 
 def _transposed_times(matrix, x):
-    return tuple(sum(matrix[6 * q + p] * x[q] for q in range(6)) for p in range(6))
+    return tuple(sum(matrix[q][p] * x[q] for q in range(6)) for p in range(6))
 
 
 def _entries(problem: Problem, on_links: _Sums, moving: _Moving, diagonal: tuple[Array, ...], joints: Joints):
@@ -297,14 +356,3 @@ def _between(problem: Problem, sums: _Sums, moving: _Moving, joints: Joints) -> 
     together = tuple((j.link, j.size) for j in joints)
     p, q, carries, k = _couplings(parents, pattern.couples, together).T
     return jax.lax.scan(product, (blank, blank), (p, q, carries.astype(dtype), k))[0]
-
-
-def spread_jacobians(problem: Problem, found: Jacobians, joints: Joints) -> tuple[Float[Array, "n n"], ...]:
-    """Derivatives of the torques by small motions and velocities."""
-    n = problem.scene.chain.n
-    by_motion, by_velocity, _ = spread_derivatives(problem.scene.chain, found.entries, joints)
-    if not found.between:
-        return by_motion, by_velocity
-    more = [y.reshape(n, n) for y in found.between]
-    return by_motion + more[0], by_velocity + more[1]
-

@@ -15,7 +15,7 @@ from ..geometry.cores import select
 from ..geometry.distance import Scene, placed_shapes
 from ..spatial.components import add, cross, dot, scale, sub
 from .contacts import Rows
-from .elimination import (
+from ..dynamics.engine.elimination import (
     Pattern,
     along_paths,
     carried,
@@ -266,18 +266,26 @@ def slots_of(problem: Problem) -> np.ndarray:
 
 
 class Solution(NamedTuple):
-    """Accelerations, number of Newton steps of the kernel, and whether these ended before `NEWTON_STEPS`."""
+    """Accelerations, number of Newton steps, whether these ended before `NEWTON_STEPS`, and accelerations of a damped step."""
 
     qdd: Array
     iterations: Array
     converged: Array
+    damped: Array | None = None
 
 
 @by_batch(size=problem_size)
 def solve(
-    problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, force: PerLink, start: PerLink, masses: Masses
+    problem: Problem,
+    x: PerLink,
+    rates: PerLink,
+    turning: PerLink,
+    force: PerLink,
+    start: PerLink,
+    masses: Masses,
+    damping: PerLink | None = None,
 ) -> Solution:
-    """The accelerations a that minimise a^T M a / 2 - force . a + s(J a + c - r), from `start`."""
+    """The accelerations a that minimise a^T M a / 2 - force . a + s(J a + c - r), and (M + damping)^-1 M (a + turning)."""
     x, rates, turning, force, start = (spread_over_lanes(y) for y in (x, rates, turning, force, start))
     pattern = problem.pattern
     mass = crba_entries(problem.scene.chain, x, masses)
@@ -314,7 +322,17 @@ def solve(
     everywhere = jnp.ones(lane_shape(), bool)
     begin = jnp.int32(0), counts, start, _relative_rows(problem, held, start, True), mass_times(pattern, mass, start)
     _, steps, a, *_, rest = jax.lax.while_loop(unfinished, iterate, (*begin, everywhere))
-    return Solution(a, steps, ~rest)
+    if damping is None:
+        return Solution(a, steps, ~rest)
+
+    def damp(h, at):
+        d, value = at
+        return put(h, row(h, d) + value, d), None
+
+    own = pattern_of(problem.scene.chain.topology.parents, ())
+    damped = jax.lax.scan(damp, mass, (own.diagonal, spread_over_lanes(damping)))[0]
+    moved = solved(own, factorised(own, damped), mass_times(pattern, mass, a + turning))
+    return Solution(a, steps, ~rest, moved)
 
 
 class _End(NamedTuple):

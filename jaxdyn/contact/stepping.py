@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..dynamics.composite_body import mass_matrix_solve
 from ..dynamics.friction import resistive_force
 from ..errors import ModelError
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
@@ -20,7 +19,7 @@ from ..simulation.integrate import promoted
 from ..simulation.rollouts import march
 from ..spatial.so3 import quaternion_to_rotation
 from .contacts import Contacts
-from .dynamics import contact_dynamics, free_turning
+from .dynamics import solution
 
 
 class ContactState(NamedTuple):
@@ -64,12 +63,10 @@ def contact_step(
     dt = jnp.asarray(dt, q.dtype)
     passive = without_dry_friction(chain, contacts)
     resistance, slopes = jax.jvp(lambda v: resistive_force(passive, q, v), (qd,), (jnp.ones_like(qd),))
-    qdd = contact_dynamics(chain, contacts, q, qd, tau - resistance, start).qdd
     damps = jnp.maximum(slopes, 0) if damping is None else jnp.maximum(slopes, 0) + damping
-    change = qdd + free_turning(chain, qd)
-    damped = dataclasses.replace(chain, armature=chain.armature + dt * damps)
-    change = change - mass_matrix_solve(damped, q, dt * damps * change)
-    return ContactState(*_moved(chain, q, qd + dt * change, dt), qdd)
+    found = solution(chain, contacts, q, qd, tau - resistance, start, dt * damps)
+    assert found.damped is not None
+    return ContactState(*_moved(chain, q, qd + dt * found.damped, dt), found.qdd)
 
 
 def _moved(chain: Chain, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:

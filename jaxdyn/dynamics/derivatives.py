@@ -123,7 +123,7 @@ def inverse_dynamics_derivatives(
         - parameters: d tau / d pi, the `regressor`; None unless requested.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    position, velocity, acceleration = torque_jacobians(chain, q, qd, qdd, wrenches)
+    position, velocity, acceleration = _torque_jacobians(chain, q, qd, qdd, wrenches)
     own = regressor(chain, q, qd, qdd) if parameters else None
     return InverseDynamicsDerivatives(position, velocity, acceleration, own)
 
@@ -172,23 +172,26 @@ def derivatives_at_qdd(
     return ForwardDynamicsDerivatives(position, velocity, inverse)
 
 
-def torque_jacobians(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, ...]:
+def _torque_jacobians(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, ...]:
     """Jacobians of `inverse_dynamics` with respect to small motions, velocities and accelerations."""
     if uses_definitions():
         torques = lambda dq, v, a: inverse_dynamics(chain, integrate(chain, q, dq), v, a, wrenches)
         return jax.jacfwd(torques, (0, 1, 2))(jnp.zeros_like(qd), qd, qdd)
-    links, x = place(chain, q)
-    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
-    joints = layout(chain).curved
-    entries = derivative_entries(links, x, rates, accelerations, base_gravity(links), wrenches, links.armature, joints)
-    position, velocity, mass = spread_derivatives(links, entries, joints)
+    position, velocity, mass = spread_derivatives(chain, torque_entries(chain, q, qd, qdd, wrenches), layout(chain).curved)
     return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
+
+
+def torque_entries(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, ...]:
+    """`derivative_entries` in a state."""
+    links, x = place(chain, q)
+    rates, accelerations, joints = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), layout(chain).curved
+    return derivative_entries(links, x, rates, accelerations, base_gravity(links), wrenches, links.armature, joints)
 
 
 def _jacobians_at_qdd(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, ...]:
     """Jacobians of `forward_dynamics` with respect to small motions and velocities, and M^-1, at known qdd."""
     # without the barrier, XLA would fuse the assembly of the matrices into the products and repeat it for every row
-    by_position, by_velocity, mass = jax.lax.optimization_barrier(torque_jacobians(chain, q, qd, qdd, wrenches))
+    by_position, by_velocity, mass = jax.lax.optimization_barrier(_torque_jacobians(chain, q, qd, qdd, wrenches))
     inverse = inverse_of_mass_matrix(mass)
     return -inverse @ by_position, -inverse @ by_velocity, inverse
 

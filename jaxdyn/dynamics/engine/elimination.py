@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from ..dynamics.engine.matrices import pairs_of
-from ..model.chain import ancestor_mask
+from .matrices import pairs_of
+from ...model.chain import ancestor_mask
 
 
 class Pattern(NamedTuple):
