@@ -1,6 +1,7 @@
 """The public names of `jaxdyn`, looked up on first use."""
 
 from . import (
+    contact as contact,
     control as control,
     deployment as deployment,
     dynamics as dynamics,

@@ -37,6 +37,7 @@ ROWS = (
         "geometry",
         "symbolic",
         "simulation",
+        "contact",
     ),
     *(
         "mechanisms",

@@ -1,0 +1,22 @@
+"""Robots that touch: contacts, joint limits and dry friction as MuJoCo has them, with exact derivatives."""
+
+from .._exports import publish as _publish
+from .contacts import Contacts as Contacts, Rows as Rows, Softness as Softness
+from .dynamics import (
+    ContactDynamics as ContactDynamics,
+    ContactDynamicsDerivatives as ContactDynamicsDerivatives,
+    ContactForces as ContactForces,
+    contact_dynamics as contact_dynamics,
+    contact_dynamics_derivatives as contact_dynamics_derivatives,
+    contact_forces as contact_forces,
+    contact_inverse_dynamics as contact_inverse_dynamics,
+    contact_wrenches as contact_wrenches,
+)
+from .reading import from_mujoco as from_mujoco, make_contacts as make_contacts, read as read
+from .stepping import (
+    ContactState as ContactState,
+    contact_rollout as contact_rollout,
+    contact_step as contact_step,
+)
+
+_publish(__name__)

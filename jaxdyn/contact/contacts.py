@@ -9,7 +9,8 @@ from typing import Literal
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..geometry import Shapes
+from .._summary import Summary, lines
+from ..geometry.shapes import Shapes
 from ..model.chain import as_array
 
 Cone = Literal["pyramidal", "elliptic"]
@@ -53,7 +54,7 @@ class Rows:
         return max(self.dimensions, default=1)
 
 
-class Contacts(eqx.Module):
+class Contacts(eqx.Module, Summary):
     """Contacts of the pairs of shapes, limits of joints, and dry friction.
 
     Attributes:
@@ -83,10 +84,19 @@ class Contacts(eqx.Module):
     least_time: Float[Array, ""] = eqx.field(converter=as_array)
     rows: Rows = eqx.field(static=True)
 
+    def __repr__(self) -> str:
+        dimensions = ", ".join(map(str, sorted(set(self.rows.dimensions)))) or "none"
+        return lines(
+            f"Contacts: {len(self.place_names)} places of {len(self.shapes.pairs)} pairs of shapes, {self.rows.cone} cones",
+            f"dimensions of forces: {dimensions}",
+            f"limits of {len(self.rows.limited)} joints, dry friction of {len(self.rows.rubbing)}",
+        )
+
     @property
     def place_names(self) -> tuple[tuple[str, str], ...]:
         """Names of the shapes of each place, in the order of `contact_forces`: the force acts on the second."""
         from .places import places_of
 
         names = self.shapes.names
-        return tuple((names[a], names[b]) for a, b in places_of(self.shapes.fixed, max(self.shapes.links) + 2).shapes)
+        shapes = places_of(self.shapes.fixed, max(self.shapes.links, default=-1) + 2).shapes
+        return tuple((names[a], names[b]) for a, b in shapes)

@@ -1,13 +1,13 @@
 """Accelerations and torques with contacts from their definition, by dense matrices and automatic differentiation.
 
-This is the executable specification of `contact_dynamics`, which JAXDYN_DEFINITIONS=1 selects. MuJoCo's accelerations a minimise
-(mujoco.readthedocs.io, Computation: Primal problem)
+This is the executable specification of `contact_dynamics`, which JAXDYN_DEFINITIONS=1 selects. MuJoCo's accelerations a
+minimise (mujoco.readthedocs.io, Computation: Primal problem)
 
     (a - a0)^T M (a - a0) / 2 + s(J a + c - r),
 
-where a0 are the accelerations without contacts, J a + c are the accelerations of the constraints in MuJoCo's coordinates, in which
-the velocity of a free joint is in world axes, r are reference accelerations, and s is a convex function of each constraint. Only
-the places where shapes can touch and the formulas of softness are shared with the fast route.
+where a0 are the accelerations without contacts, J a + c are the accelerations of the constraints in MuJoCo's coordinates, in
+which the velocity of a free joint is in world axes, r are reference accelerations, and s is a convex function of each
+constraint. Only the places where shapes can touch and the formulas of softness are shared with the fast route.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from ..dynamics.articulated_body import forward_dynamics
 from ..dynamics.composite_body import mass_matrix
 from ..dynamics.kinematics import link_twists
 from ..dynamics.newton_euler import inverse_dynamics
-from ..geometry.distance import _scene, placed_shapes
+from ..geometry.distance import placed_shapes, scene_of
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
 from ..model.joints import Free
 from .contacts import Contacts, Softness
@@ -71,9 +71,7 @@ def contact_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: Velocity
     return jax.lax.fori_loop(0, 40, body, free)
 
 
-def contact_inverse_dynamics(
-    chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration
-) -> Force:
+def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration) -> Force:
     """inverse_dynamics + J^T ds(J qdd + c - r)."""
     rows = rows_of(chain, contacts, q, qd)
     slope = jax.grad(lambda a: potential(rows, rows.jacobian @ a + rows.offset))
@@ -83,9 +81,13 @@ def contact_inverse_dynamics(
 def rows_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> Rows:
     """All constraints in a state: dry friction, lower and upper limits, and contacts."""
     dtype, eye = jnp.result_type(q, qd, chain.dtype), jnp.eye(chain.nv)
-    rubbing, limited, least = np.array(contacts.rows.rubbing, int), np.array(contacts.rows.limited, int), contacts.least_time
+    rubbing, limited, least = (
+        np.array(contacts.rows.rubbing, int),
+        np.array(contacts.rows.limited, int),
+        contacts.least_time,
+    )
     d, _, b = _reference(contacts.rubbing, jnp.zeros(len(rubbing), dtype), least)
-    parts = [(eye[rubbing], b * qd[rubbing], 1 / regularised(d, contacts.weight[rubbing]))]
+    parts: list[tuple[Array, ...]] = [(eye[rubbing], b * qd[rubbing], 1 / regularised(d, contacts.weight[rubbing]))]
     columns = layout(chain)
     entries = np.array([columns.entries[list(columns.columns).index(i)] for i in limited], int)
     for sign, end in ((1, 0), (-1, 1)):
@@ -107,7 +109,7 @@ def _reference(soft: Softness, violation: Array, least_time: Array) -> tuple[Arr
 
 def _contact_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity):
     """J, c - r and D of all places: ten edges of a pyramid each, or six rows of an elliptic cone with friction and mu."""
-    scene, x = _scene(chain, contacts.shapes, q)
+    scene, x = scene_of(chain, contacts.shapes, q)
     bodies, _ = placed_shapes(scene, x)
     places = places_of(contacts.shapes.fixed, chain.n)
     touch = touches(places, bodies_of(bodies, contacts.shapes.size, contacts.shapes.radius))
@@ -117,35 +119,45 @@ def _contact_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity):
     weight = contacts.shape_weight[places.shapes].sum(axis=1)[:, 0]
     violation = touch.gap - soft.margin
     d, k, b = _reference(soft, violation, contacts.least_time)
-    acts = (violation < 0) & (touch.exists > 0)
+    acts = jnp.where((violation < 0) & (touch.exists > 0), jnp.ones_like(d), 0)[:, None]
     jacobian, bias = _relative_jacobian(chain, q, qd, touch, jnp.stack(bodies.centre), places.links)
-    velocity, used = jacobian @ qd, np.arange(1, 6) < dims[:, None]
+    velocity, used = jacobian @ qd, (np.arange(1, 6) < dims[:, None]).astype(float)
+    push = k * d * violation
     if contacts.rows.cone == "elliptic":
         normal = regularised(d, weight)
         others = (normal / ratio * friction[:, 0] ** 2)[:, None] / friction**2
         given = contacts.friction_reference[pair]
         own = (given != 0).any(axis=1, keepdims=True)
-        _, _, along = _reference(Softness(jnp.where(own, given, soft.reference), soft.impedance, soft.margin), violation, contacts.least_time)
-        damping = jnp.concatenate([b[:, None], jnp.broadcast_to(along[:, None], (len(pair), 5))], axis=1)
-        offset = (bias + damping * velocity).at[:, 0].add(k * d * violation)
-        stiff = jnp.concatenate([1 / normal[:, None], jnp.where(used, 1 / others, 0)], axis=1) * acts[:, None]
+        along = Softness(jnp.where(own, given, soft.reference), soft.impedance, soft.margin)
+        _, _, other = _reference(along, violation, contacts.least_time)
+        damping = jnp.concatenate([b[:, None], jnp.broadcast_to(other[:, None], (len(pair), 5))], axis=1)
+        offset = (bias + damping * velocity).at[:, 0].add(push)
+        stiff = jnp.concatenate([1 / normal[:, None], used / others], axis=1) * acts
         mu = jnp.where(dims > 1, friction[:, 0] / jnp.sqrt(ratio), 1)
-        return (jacobian.reshape(-1, chain.nv), offset.reshape(-1), stiff.reshape(-1)), jnp.where(used, friction, 0), mu
-    slides = dims > 1
-    inverse = regularised(d, weight * (1 + slides * friction[:, 0] ** 2)) * jnp.where(slides, 2 * friction[:, 0] ** 2 / ratio, 1)
-    edges = [(sign * used[:, j] * friction[:, j], used[:, j]) for j in range(5) for sign in (1, -1)]
-    edges.append((jnp.zeros(len(pair)), ~slides))
-    parts = []
-    for j, (mu, there) in enumerate(edges):
-        along = lambda rows, j=j, mu=mu: rows[:, 0] + (mu * rows[:, 1 + j // 2 % 5].T).T
-        offset = along(bias) + b * along(velocity) + k * d * violation
-        parts.append((along(jacobian), offset, acts * there / inverse))
-    return tuple(jnp.concatenate(x) for x in zip(*parts, strict=True)), jnp.zeros((0, 5)), jnp.zeros(0)
+        return (jacobian.reshape(-1, chain.nv), offset.reshape(-1), stiff.reshape(-1)), used * friction, mu
+    slides = (dims > 1).astype(float)
+    inverse = regularised(d, weight * (1 + slides * friction[:, 0] ** 2))
+    inverse = inverse * (slides * 2 * friction[:, 0] ** 2 / ratio + 1 - slides)
+    # along n + mu t and n - mu t for every tangent t, and without friction along n
+    mu = jnp.concatenate([used * friction, -used * friction, jnp.zeros((len(pair), 1))], axis=1)
+    there = np.concatenate([used, used, 1 - slides[:, None]], axis=1)
+    tangent = np.array([*range(1, 6), *range(1, 6), 1])
+    edge = lambda rows: rows[:, :1] + jnp.einsum("ke,ke...->ke...", mu, rows[:, tangent])
+    offset = edge(bias) + b[:, None] * edge(velocity) + push[:, None]
+    stiff = acts * there / inverse[:, None]
+    return (
+        (edge(jacobian).reshape(-1, chain.nv), offset.reshape(-1), stiff.reshape(-1)),
+        jnp.zeros((0, 5)),
+        jnp.zeros(0),
+    )
 
 
 def _relative_jacobian(chain: Chain, q: Array, qd: Array, touch: Touch, centre: Array, links: np.ndarray):
     """J (k, 6, nv) of the relative velocities along the axes, linear and angular, and their c (k, 6)."""
-    point, axes = jnp.stack(touch.point, axis=1) + centre, jnp.stack([jnp.stack(e, axis=1) for e in touch.axes], axis=1)
+    point, axes = (
+        jnp.stack(touch.point, axis=1) + centre[None],
+        jnp.stack([jnp.stack(e, axis=1) for e in touch.axes], axis=1),
+    )
     turning = jnp.zeros_like(qd)
     for joint in layout(chain).curved:
         if isinstance(joint, Free):
@@ -169,7 +181,9 @@ def potential(rows: Rows, x: Float[Array, " m"]) -> Float[Array, ""]:
     huber = jnp.where(rubs * stiff < bound, stiff * rubs**2 / 2, bound * rubs - bound**2 / (2 * stiff))
     pushes = slice(f, len(x) - 6 * k)
     parabolas = jnp.where(x[pushes] < 0, d[pushes] * x[pushes] ** 2 / 2, 0)
-    cones = jax.vmap(_cone)(x[len(x) - 6 * k :].reshape(k, 6), d[len(x) - 6 * k :].reshape(k, 6), rows.friction, rows.mu)
+    cones = jax.vmap(_cone)(
+        x[len(x) - 6 * k :].reshape(k, 6), d[len(x) - 6 * k :].reshape(k, 6), rows.friction, rows.mu
+    )
     return huber.sum() + parabolas.sum() + cones.sum()
 
 

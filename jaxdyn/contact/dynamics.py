@@ -1,7 +1,7 @@
 """Forward and inverse dynamics of robots that touch: accelerations, torques and contact forces."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from ..dynamics.engine.lanes import sparse_jvp
 from ..dynamics.kinematics import forward_kinematics
 from ..dynamics.newton_euler import bias_force, inverse_dynamics
 from ..errors import ModelError
-from ..geometry.distance import _scene
+from ..geometry.distance import scene_of
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
 from ..model.compiled import compiled
 from ..model.joints import Free
@@ -108,12 +108,15 @@ def _damped(chain, q, qd, qdd, damping):
 
 
 def _solution_jvp(primals, tangents):
-    chain, contacts, q, qd, *_, damping = primals
+    chain, _, q, qd, *_, damping = primals
     found = solution(*primals)
-    unbalanced = lambda *arguments: arguments[-1] - contact_inverse_dynamics(*arguments[:-1], found.qdd)
+
+    def unbalanced(chain, contacts, q, qd, tau):
+        return tau - contact_inverse_dynamics(chain, contacts, q, qd, found.qdd)
+
     _, rate = sparse_jvp(unbalanced, primals[:5], tangents[:5])
     change = _curvature_inverse(*primals[:4], found.qdd) @ rate
-    none = lambda x: np.zeros(x.shape, jax.dtypes.float0)
+    none: Any = lambda x: np.zeros(x.shape, jax.dtypes.float0)
     damped = None
     if damping is not None:
         arguments = (chain, q, qd, found.qdd, damping)
@@ -143,9 +146,7 @@ _curvature_inverse.defjvp(_curvature_inverse_jvp, symbolic_zeros=True)
 
 
 @compiled
-def contact_inverse_dynamics(
-    chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration
-) -> Force:
+def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration) -> Force:
     """Joint torques that produce qdd in touch: tau = inverse_dynamics(chain, q, qd, qdd) - J^T f(J qdd + c - r), O(n + k).
 
     The forces f of contacts, limits and dry friction are known at given accelerations, so that nothing is solved. See
@@ -163,13 +164,11 @@ def contact_inverse_dynamics(
 
 
 @compiled
-def contact_forces(
-    chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration
-) -> ContactForces:
+def contact_forces(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration) -> ContactForces:
     """Gaps, points and forces of all places where shapes can touch, at given accelerations, O(n + k).
 
-    There are one or more places for every pair in `contacts.shapes.pairs`: 1 for a sphere or ellipsoid, 2 for a capsule, 4 for a
-    cylinder and 8 for a box on a plane, of which only those below its centre act; `contacts.place_names` lists them.
+    There are one or more places for every pair in `contacts.shapes.pairs`: 1 for a sphere or ellipsoid, 2 for a capsule, 4 for
+    a cylinder and 8 for a box on a plane, of which only those below its centre act; `contacts.place_names` lists them.
 
     Returns:
         - gap: signed distance of the surfaces at the place, negative in overlap [m].
@@ -182,7 +181,7 @@ def contact_forces(
     stacked = lambda parts: jnp.stack(parts, axis=-1)
     return ContactForces(
         found.gap,
-        stacked(found.point) + stacked(found.centre),
+        stacked(found.point) + stacked(found.centre)[None],
         stacked(found.force),
         stacked(found.moment),
     )
@@ -194,7 +193,7 @@ def contact_wrenches(
 ) -> Float[Array, "n 6"]:
     """Wrenches (n, f) of all contacts on every link, in the link's frame, at given accelerations [N m, N].
 
-    They can be passed as `external_wrenches`: without limits and dry friction, `forward_dynamics` with these wrenches gives qdd.
+    They can be passed as `external_wrenches`: without limits and dry friction, `forward_dynamics` with them gives qdd.
     """
     forces = contact_forces(chain, contacts, q, qd, qdd)
     links = places_of(contacts.shapes.fixed, chain.n).links
@@ -268,15 +267,21 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position) -> tuple[Problem, 
     if chain.coupling is not None or chain.transmission is not None:
         raise ModelError("contacts support neither coupled joints nor a transmission")
     if contacts.weight.shape != (chain.nv,):
-        raise ModelError(f"the contacts are those of a robot with {contacts.weight.shape[0]} velocities, not {chain.nv}")
-    scene, x = _scene(chain, contacts.shapes, q)
+        raise ModelError(
+            f"the contacts are those of a robot with {contacts.weight.shape[0]} velocities, not {chain.nv}"
+        )
+    scene, x = scene_of(chain, contacts.shapes, q)
     cast = lambda y: jnp.asarray(y, x.dtype)
     soft, p = contacts.softness, len(contacts.shapes.pairs)
     shapes = np.array(contacts.shapes.pairs, int).reshape(-1, 2)
     weight = cast(contacts.shape_weight)
     repeated = lambda value, count: jnp.broadcast_to(cast(value), (count,))
     pairs = Settings(
-        *map(cast, (soft.reference, soft.impedance, soft.margin, contacts.friction, contacts.friction_reference)),
+        cast(soft.reference),
+        cast(soft.impedance),
+        cast(soft.margin),
+        cast(contacts.friction),
+        cast(contacts.friction_reference),
         weight[shapes[:, 0], 0] + weight[shapes[:, 1], 0],
         cast(np.array(contacts.rows.dimensions)),
         repeated(contacts.friction_ratio, p),

@@ -1,15 +1,16 @@
 """Jacobians of the torques of contacts in closed form over the tree, and of the dynamics with contacts.
 
 Let W be the wrench of a contact on link b, in world axes about a common point. It depends on the displacement of the link, its
-twist nu and its acceleration alpha: dW = X dx + N dnu + A dalpha. If joint j moves by dq_j, so do all links that it carries: with
-its screw S_j and the twist nu_p and acceleration alpha_p of the parent of link j,
+twist nu and its acceleration alpha: dW = X dx + N dnu + A dalpha. If joint j moves by dq_j, so do all links that it carries:
+with its screw S_j and the twist nu_p and acceleration alpha_p of the parent of link j,
 
     dx = S_j dq_j,    dnu = S_j x (nu - nu_p) dq_j,    dalpha = S_j x (alpha - alpha_p) dq_j,
 
-so that dW/dq_j = X' S_j + N (nu_p x S_j) + A (alpha_p x S_j) with X' = X - N [nu x] - A [alpha x], and dW/dqd_j = N S_j. The sums
-of X', N, A and W over all contacts on the links that a joint carries are thus enough for all derivatives of tau_k = S_k . W:
-those with respect to the joints below k, and, with d(S_k . W) = S_k . dW + (S_j x S_k) . W, above it. X', N and A of one contact
-come from forward-mode derivatives of its wrench, along twelve directions.
+so that dW/dq_j = X' S_j + N (nu_p x S_j) + A (alpha_p x S_j) with X' = X - N [nu x] - A [alpha x], and dW/dqd_j = N S_j. The
+sums of X', N, A and W over all contacts on the links that a joint carries are thus enough for all derivatives of
+tau_k = S_k . W: those with respect to the joints below k, and, with d(S_k . W) = S_k . dW + (S_j x S_k) . W, above it. Of one
+contact, the change of its point, gap and axes with a motion comes from a forward-mode derivative, and all else from the
+formulas of softness.
 """
 
 import functools
@@ -22,6 +23,7 @@ from jaxtyping import Array, Int
 
 from ..dynamics.composite_body import Masses, crba_entries
 from ..dynamics.derivatives import twist_bracket, wrench_bracket
+from ..dynamics.engine.elimination import along_paths, carried, factorised, pattern_of, put, row, rows, solved
 from ..dynamics.engine.kernel import settled
 from ..dynamics.engine.lanes import PerLink, by_batch, spread_over_lanes
 from ..dynamics.engine.matrices import over_pairs, pairs_of
@@ -29,7 +31,6 @@ from ..geometry.distance import placed_shapes
 from ..model.chain import ancestor_mask
 from ..model.joints import CurvedJoint, Free
 from ..spatial.components import add, cross, dot, scale, sub
-from ..dynamics.engine.elimination import along_paths, carried, factorised, pattern_of, put, row, rows, solved
 from .newton import Problem, curvature_entries, joint_rows, problem_size, slots_of
 from .places import FINDERS, Body, Touch, bodies_of
 from .softness import (
@@ -65,7 +66,7 @@ class _Sums(NamedTuple):
     impedance: tuple[Array, ...]  # in the blocks of `impedance_of`
 
 
-@by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n ** 2))
+@by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n**2))
 def constraint_jacobians(
     problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink, masses: Masses, joints: Joints
 ) -> Jacobians:
@@ -122,7 +123,9 @@ def _moving(screws, twists, accelerations, rates, base: np.ndarray, joints: Join
             spin, slide = summed(screws[:3], turns), summed(screws[3:], slides)
             changes = cross(pick(screws[:3], turns), slide), cross(spin, pick(screws[3:], slides))
             for at, change in zip((turns.start, slides.start), changes, strict=True):
-                moved = (jax.lax.dynamic_update_slice_in_dim(y, c, at, 0) for y, c in zip(turning[3:], change, strict=True))
+                moved = (
+                    jax.lax.dynamic_update_slice_in_dim(y, c, at, 0) for y, c in zip(turning[3:], change, strict=True)
+                )
                 turning = (*turning[:3], *moved)
     return _Moving(screws, of_velocity, of_acceleration, turning)
 
@@ -144,7 +147,9 @@ def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
             first, second = (jax.tree.map(lambda y, k=k: row(y, k), shapes) for k in (i, j))
             nu, alpha = (sub(rows(y, b), rows(y, a)) for y in (twists, accelerations))
             # of the link that moves, or of the second of two
-            mover = lambda y, relative: tuple(jnp.where(couple, p, q) for p, q in zip(rows(y, b), relative, strict=True))
+            mover = lambda y, relative: tuple(
+                jnp.where(couple, p, q) for p, q in zip(rows(y, b), relative, strict=True)
+            )
             moves = _Place(nu, alpha, mover(twists, nu), mover(accelerations, alpha), turned)
             found = _of_place(problem, own, finder, (first, second), tuple(share[k] for k in range(3)), moves)
             return jax.tree.map(lambda t, y: put(t, row(t, slot) + y, slot), total, found), None
@@ -175,7 +180,9 @@ class _Place(NamedTuple):
 def _of_place(problem: Problem, own: Settings, finder, bodies: tuple[Body, Body], share, at: _Place) -> _Sums:
     """W, X', N and -A of one place."""
     width, zero = problem.rows.width, jnp.zeros_like(at.nu[0])
-    found = lambda motion: finder(_displaced(bodies[0], motion, at.turned), _displaced(bodies[1], motion, 1 - at.turned), share)
+    found = lambda motion: finder(
+        _displaced(bodies[0], motion, at.turned), _displaced(bodies[1], motion, 1 - at.turned), share
+    )
     touch, change = jax.linearize(found, (zero,) * 6)
     touch = jax.tree.unflatten(jax.tree.structure(touch), settled(*jax.tree.leaves(touch)))
     # all but the rows depends on the gap alone
@@ -253,7 +260,7 @@ def _displaced(body: Body, motion, share) -> Body:
 
 
 def _of_joints(problem: Problem, x, rates, a) -> tuple[Array, ...]:
-    """The torques of limits and dry friction, minus their derivatives by a, and those by the position and the rate of the joint."""
+    """The torques of limits and dry friction, minus their derivatives by a, and those by the joint's position and rate."""
     force = lambda x, rates: joint_force(joint_rows(problem, x, rates), a)
     zero, one = jnp.zeros_like(x), jnp.ones_like(x)
     (value, curve), (by_position, _) = jax.jvp(force, (x, rates), (one, zero))

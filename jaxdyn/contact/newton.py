@@ -9,12 +9,6 @@ import numpy as np
 from jaxtyping import Array
 
 from ..dynamics.composite_body import Masses, crba_entries
-from ..dynamics.engine.kernel import any_lane, settled
-from ..dynamics.engine.lanes import PerLink, by_batch, lane_shape, spread_over_lanes
-from ..geometry.cores import select
-from ..geometry.distance import Scene, placed_shapes
-from ..spatial.components import add, cross, dot, scale, sub
-from .contacts import Rows
 from ..dynamics.engine.elimination import (
     Pattern,
     along_paths,
@@ -27,12 +21,18 @@ from ..dynamics.engine.elimination import (
     rows,
     solved,
 )
+from ..dynamics.engine.kernel import any_lane, settled
+from ..dynamics.engine.lanes import PerLink, by_batch, lane_shape, spread_over_lanes
+from ..geometry.cores import select
+from ..geometry.distance import Scene, placed_shapes
+from ..spatial.components import add, cross, dot, scale, sub
+from .contacts import Rows
 from .places import Places, bodies_of, places_of, touches
 from .softness import (
     Constraint,
     JointRow,
-    Settings,
     Row,
+    Settings,
     cone_forces,
     cone_slope,
     constraint,
@@ -130,7 +130,7 @@ def joint_rows(problem: Problem, x: Array, rates: Array) -> JointRow:
     def one(_, at):
         own, x, v = at
         zero, least = jnp.zeros_like(v), own.least_time
-        friction, lower, upper = (zero,) * 3, (zero,) * 2, (zero,) * 2
+        friction, lower, upper = (zero, zero, zero), (zero, zero), (zero, zero)
         if static.rubbing:
             d, _, b = reference(own.friction_reference, own.friction_impedance, zero, least)
             friction = jnp.where(own.bound > 0, 1 / regularised(d, own.weight), zero), b * v, own.bound + zero
@@ -139,7 +139,8 @@ def joint_rows(problem: Problem, x: Array, rates: Array) -> JointRow:
             violation = sign * (x - own.ends[end]) - own.margin
             d, k, b = reference(own.limit_reference, own.limit_impedance, violation, least)
             stiff = jnp.where((violation < 0) & (own.limited > 0), 1 / regularised(d, own.weight), zero)
-            return settled(stiff, b * sign * v + k * d * violation)
+            stiff, offset = settled(stiff, b * sign * v + k * d * violation)
+            return stiff, offset
 
         if static.limited:
             lower, upper = limit(1, 0), limit(-1, 1)
@@ -309,12 +310,12 @@ def solve(
         linear, square = jnp.sum(step * (ma - force), axis=0), jnp.sum(step * m_step, axis=0)
         length = _searched(problem, held, (a, step), (relative, along), (slope, linear, square))
         length = jnp.where(rest, length, 0)
-        relative = tuple(p + length * d for p, d in zip(relative, along, strict=True))
-        a, ma = a + length * step, ma + length * m_step
+        relative = tuple(p + length[None] * d for p, d in zip(relative, along, strict=True))
+        a, ma = a + length[None] * step, ma + length[None] * m_step
         # the next step with the same curvature; smaller ones are rounding errors, along which the slope cannot be computed
         left = ma - force - _torque(problem, held, _wrenches(problem, held, relative), a)[0]
         decrease = jnp.sum(left * solved(pattern, factor, left), axis=0)
-        steps += rest
+        steps += rest.astype(steps.dtype)
         rest &= decrease > (LEAST_STEP * eps) ** 2 * jnp.sum(a * ma, axis=0)
         return k + 1, steps, a, relative, ma, rest
 
@@ -353,7 +354,7 @@ def _searched(problem: Problem, held: _Held, joints, places, smooth) -> Array:
             here = tuple(p + length * s for p, s in zip(x, d, strict=True))
             return add(total, cone_slope(problem.rows, own, constraint.stiffness, here, d)), None
 
-        force, curve = joint_force(held.joints, a + length * step)
+        force, curve = joint_force(held.joints, a + length[None] * step)
         smooth = linear + length * square - jnp.sum(force * step, axis=0), square + jnp.sum(curve * step**2, axis=0)
         return _over_places(problem, held, one, smooth, relative, along)[0]
 
@@ -387,7 +388,7 @@ def constraint_torques(problem: Problem, x: PerLink, rates: PerLink, turning: Pe
     return _torque(problem, held, _wrenches(problem, held, _relative_rows(problem, held, a, True)), a)[0]
 
 
-@by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n ** 2))
+@by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n**2))
 def curvature_inverse(
     problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink, masses: Masses
 ) -> Array:
@@ -430,5 +431,5 @@ def place_forces(problem: Problem, x: PerLink, rates: PerLink, turning: PerLink,
     if not len(problem.places.pair):
         nothing = jnp.zeros((0, *x.shape[1:]), x.dtype)
         return PlaceForces(nothing, (nothing,) * 3, (nothing,) * 3, (nothing,) * 3, centre)
-    return PlaceForces(*_over_places(problem, held, one, None, relative)[1], centre)
-
+    gap, point, force, moment = _over_places(problem, held, one, None, relative)[1]
+    return PlaceForces(gap, point, force, moment, centre)

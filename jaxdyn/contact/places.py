@@ -179,7 +179,7 @@ def _rim(plane: Body, body: Body, share: Vec) -> Touch:
     upright = length < TINY
     down = scale(1 / jnp.where(upright, 1, length), down)
     down = scale(body.size[0], select(upright, body.rotation[0::3], down))
-    side = scale(jnp.sqrt(3.0) / 2, cross(down, axis))
+    side = scale(3**0.5 / 2, cross(down, axis))
     offset = add(scale(share[0] / 2, down), scale(share[1], side), scale(share[2] * body.size[2], axis))
     return _on_plane(plane, add(body.centre, offset), body.radius, None, jnp.ones_like(length))
 

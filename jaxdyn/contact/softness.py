@@ -62,7 +62,9 @@ def reference(given: Array, impedance: Array, violation: Component, least_time: 
     # the base of the power stays positive, where its derivative is finite
     part, top = jnp.where(below, x, 1 - x), jnp.where(below, middle, 1 - middle)
     positive = jnp.where(part > 0, part, top) / top
-    raised = jax.lax.cond(jnp.all(power == 2), lambda x, _: x * x, lambda x, p: x**p, positive, power)  # powers are slow
+    raised = jax.lax.cond(
+        jnp.all(power == 2), lambda x, _: x * x, lambda x, p: x**p, positive, power
+    )  # powers are slow
     curve = jnp.where(part > 0, top * raised, 0)
     grown = low + jnp.where(below, curve, 1 - curve) * (high - low)
     d = jnp.where((low == high) | (width <= TINY), (low + high) / 2, grown)
@@ -150,7 +152,7 @@ def _elliptic(used: list[Component], at: Settings, stiffness: tuple[Component, .
         for j in range(i, len(x)):
             inner = unit[i] * unit[j]
             if i > 0:
-                inner -= mu * excess * inverse * ((i == j) - u[i] * u[j] * inverse * inverse)
+                inner -= mu * excess * inverse * (float(i == j) - u[i] * u[j] * inverse * inverse)
             h[i, j] = pick(stiffness[i] if i == j else zero, dm * factor[i] * factor[j] * inner)
     return f, h
 
@@ -171,7 +173,9 @@ def _pyramid(friction: list[Component], at: Settings, d: Component, x: Row) -> t
     return tuple(f), {(0, 0): curve, **h}
 
 
-def cone_slope(rows: Rows, at: Settings, stiffness: tuple[Component, ...], x: Row, d: Row) -> tuple[Component, Component]:
+def cone_slope(
+    rows: Rows, at: Settings, stiffness: tuple[Component, ...], x: Row, d: Row
+) -> tuple[Component, Component]:
     """The first and second derivative of s along d."""
     f, h = cone_forces(rows, at, stiffness, x)
     slope = -sum(a * b for a, b in zip(f, d, strict=True))
@@ -183,7 +187,8 @@ def impedance_of(touch: Touch, h: Entries) -> tuple[Component, ...]:
     zero, r, axes = jnp.zeros_like(touch.gap), touch.point, touch.axes
 
     def block(rows: int, columns: int) -> Mat | None:
-        entries = {(i, j): h.get(tuple(sorted((rows + i, columns + j)))) for i in range(3) for j in range(3)}
+        at = lambda i, j: h.get((min(i, j), max(i, j)))
+        entries = {(i, j): at(rows + i, columns + j) for i in range(3) for j in range(3)}
         total = [zero] * 9
         for (i, j), value in entries.items():
             if value is not None:

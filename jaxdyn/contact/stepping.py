@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics.friction import resistive_force
 from ..errors import ModelError
-from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
+from ..model.chain import Chain, Force, layout
 from ..model.compiled import compiled
 from ..model.configuration import integrate
 from ..model.joints import Free
@@ -52,8 +52,8 @@ def contact_step(
     and `damping`. This is MuJoCo's Euler scheme, and with the velocity gains of servos as `damping` its implicitfast scheme
     (mujoco.readthedocs.io, Computation: Numerical integration). In both, the velocity of a free joint is in world axes.
 
-    Dry friction of the joints in `contacts.rows.rubbing` is a constraint of `contact_dynamics`, in place of the Coulomb friction
-    of the chain.
+    Dry friction of the joints in `contacts.rows.rubbing` is a constraint of `contact_dynamics`, in place of the Coulomb
+    friction of the chain.
 
     Args:
         state: the state; `ContactState(q, qd, jnp.zeros_like(qd))` at first.

@@ -177,7 +177,9 @@ def _torque_jacobians(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: A
     if uses_definitions():
         torques = lambda dq, v, a: inverse_dynamics(chain, integrate(chain, q, dq), v, a, wrenches)
         return jax.jacfwd(torques, (0, 1, 2))(jnp.zeros_like(qd), qd, qdd)
-    position, velocity, mass = spread_derivatives(chain, torque_entries(chain, q, qd, qdd, wrenches), layout(chain).curved)
+    position, velocity, mass = spread_derivatives(
+        chain, torque_entries(chain, q, qd, qdd, wrenches), layout(chain).curved
+    )
     return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
 
 

@@ -72,7 +72,7 @@ def distances(chain: Chain, shapes: Shapes, q: Position) -> Float[Array, " p"]:
     Cost: O(n + m + p) for n links, m shapes and p pairs, and O(n p) for a derivative; in reverse mode O(n + m + p), unless a
     pair needs a search. Near a height field, that of a few cells per point; farther away, of those that may be nearer.
     """
-    return _distances(*_scene(chain, shapes, q))
+    return _distances(*scene_of(chain, shapes, q))
 
 
 @compiled
@@ -83,7 +83,7 @@ def closest_points(chain: Chain, shapes: Shapes, q: Position) -> ClosestPoints:
 
     Cost: O(n + m + p) for n links, m shapes and p pairs.
     """
-    distance, *components = _points(*_scene(chain, shapes, q))
+    distance, *components = _points(*scene_of(chain, shapes, q))
     return ClosestPoints(distance, *(jnp.stack(components[k : k + 3], axis=1) for k in (0, 3, 6)))
 
 
@@ -97,7 +97,7 @@ class Scene(NamedTuple):
     ranges: Float[Array, "f 2"]  # least and largest height of each
 
 
-def _scene(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Array, " n"]]:
+def scene_of(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Array, " n"]]:
     if (most := max(shapes.links, default=-1)) >= chain.n:
         fault = f"shape {shapes.names[shapes.links.index(most)]} is on link {most}, but the robot has {chain.n} links"
         raise ModelError(fault, "read or make the shapes for this robot")

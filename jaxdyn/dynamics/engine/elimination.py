@@ -1,9 +1,9 @@
 """Sums over a tree of links, and elimination of matrices with the sparsity of a tree, in loops inside a kernel.
 
-Twists, wrenches and screws are in world axes about one common point, so that the twist of a link is the sum of the screws on its
-path, times their rates, and a wrench on it acts on all joints of the path. A matrix has entries for the pairs of joints of which
-one carries the other, and for those that contacts between links couple; L^T D L elimination from the leaves towards the base adds
-no others in a tree (Featherstone 2005), and those that it adds elsewhere are part of the pattern.
+Twists, wrenches and screws are in world axes about one common point, so that the twist of a link is the sum of the screws on
+its path, times their rates, and a wrench on it acts on all joints of the path. A matrix has entries for the pairs of joints of
+which one carries the other, and for those that contacts between links couple; L^T D L elimination from the leaves towards the
+base adds no others in a tree (Featherstone 2005), and those that it adds elsewhere are part of the pattern.
 """
 
 import functools
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from .matrices import pairs_of
 from ...model.chain import ancestor_mask
+from .matrices import pairs_of
 
 
 class Pattern(NamedTuple):
