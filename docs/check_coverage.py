@@ -22,6 +22,7 @@ NAMESPACES = (  # in addition to jaxdyn itself
         "control",
         "deployment",
         "dynamics",
+        "contact",
         "geometry",
         "identification",
         "io",

@@ -12,7 +12,7 @@ from .dynamics import (
     contact_inverse_dynamics as contact_inverse_dynamics,
     contact_wrenches as contact_wrenches,
 )
-from .reading import from_mujoco as from_mujoco, make_contacts as make_contacts, read as read
+from .reading import contacts_from_mujoco as contacts_from_mujoco, make_contacts as make_contacts, read as read
 from .stepping import (
     ContactState as ContactState,
     contact_rollout as contact_rollout,

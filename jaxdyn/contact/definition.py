@@ -134,7 +134,7 @@ def _contact_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity):
         offset = (bias + damping * velocity).at[:, 0].add(push)
         stiff = jnp.concatenate([1 / normal[:, None], used / others], axis=1) * acts
         mu = jnp.where(dims > 1, friction[:, 0] / jnp.sqrt(ratio), 1)
-        return (jacobian.reshape(-1, chain.nv), offset.reshape(-1), stiff.reshape(-1)), used * friction, mu
+        return (jacobian.reshape(-1, chain.nv), offset.reshape(-1), stiff.reshape(-1)), jnp.asarray(used) * friction, mu
     slides = (dims > 1).astype(float)
     inverse = regularised(d, weight * (1 + slides * friction[:, 0] ** 2))
     inverse = inverse * (slides * 2 * friction[:, 0] ** 2 / ratio + 1 - slides)

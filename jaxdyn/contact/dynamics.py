@@ -79,7 +79,8 @@ def contact_dynamics(
     Returns:
         - qdd: joint accelerations [rad/s^2 or m/s^2].
         - iterations: number of Newton steps.
-        - converged: whether further steps would be smaller than rounding errors; False after 50 steps.
+        - converged: whether further steps would be smaller than rounding errors. False after 50 steps, or after 16 in batches
+          in a process with several CPU devices, whose loops cannot end early.
 
     Raises:
         ModelError: the chain has coupled joints or a transmission, or the contacts are those of another robot.
@@ -297,12 +298,12 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position) -> tuple[Problem, 
     limited[list(rows.limited)] = 1
     # unused references are those of a constraint without force
     joints = JointSettings(
-        every(rubbing.reference, rows.rubbing, 1),
+        every(rubbing.reference, rows.rubbing, 1.0),
         every(rubbing.impedance, rows.rubbing, 0.5),
-        every(contacts.dry_friction, rows.rubbing, 0),
-        every(limits.reference, rows.limited, 1),
+        every(contacts.dry_friction, rows.rubbing, 0.0),
+        every(limits.reference, rows.limited, 1.0),
         every(limits.impedance, rows.limited, 0.5),
-        every(limits.margin, rows.limited, 0),
+        every(limits.margin, rows.limited, 0.0),
         jnp.where(limited[:, None] > 0, cast(chain.limits.position), 0),
         cast(limited),
         cast(contacts.weight),

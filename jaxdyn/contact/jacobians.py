@@ -23,7 +23,7 @@ from jaxtyping import Array, Int
 
 from ..dynamics.composite_body import Masses, crba_entries
 from ..dynamics.derivatives import twist_bracket, wrench_bracket
-from ..dynamics.engine.elimination import along_paths, carried, factorised, pattern_of, put, row, rows, solved
+from ..dynamics.engine.elimination import along_paths, carried, factorised, put, row, rows, solved
 from ..dynamics.engine.kernel import settled
 from ..dynamics.engine.lanes import PerLink, by_batch, spread_over_lanes
 from ..dynamics.engine.matrices import over_pairs, pairs_of
@@ -58,12 +58,13 @@ class Jacobians(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """For links, or contacts between two of them: W, X', N and -A."""
+    """For links, or contacts between two of them: W, X', N, -A, and the change of W as both links turn, less its rotation."""
 
     wrench: tuple[Array, ...]
     by_motion: tuple[Array, ...]  # X', six rows (_, 6, *lanes)
     by_velocity: tuple[Array, ...]  # N, likewise
     impedance: tuple[Array, ...]  # in the blocks of `impedance_of`
+    by_turning: tuple[Array, ...]  # six rows (_, 3, *lanes)
 
 
 @by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n**2))
@@ -138,7 +139,8 @@ def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
     first_moves = ~couples & (places.links[:, 1] == n)
     dtype = twists[0].dtype
     blank = lambda *shape: jnp.zeros((n + 1 + len(problem.pattern.couples), *shape, *twists[0].shape[1:]), dtype)
-    total = _Sums((blank(),) * 6, (blank(6),) * 6, (blank(6),) * 6, (blank(),) * 21)
+    turning = (blank(3),) * 6 if problem.pattern.couples else ()
+    total = _Sums((blank(),) * 6, (blank(6),) * 6, (blank(6),) * 6, (blank(),) * 21, turning)
     for kind, group in places.groups.items():
 
         def one(total, at, finder=FINDERS[kind]):
@@ -206,12 +208,8 @@ def _of_place(problem: Problem, own: Settings, finder, bodies: tuple[Body, Body]
         accelerations = add(_moved_row(touch, moved, at.alpha, alpha, width), scale(moved.gap, of_reference))
         velocities = _moved_row(touch, moved, at.nu, nu, width)
         rates = [r + damping[min(k, 1)] * v for k, (r, v) in enumerate(zip(accelerations, velocities, strict=True))]
-        forces = [harder * moved.gap * f for f in force]
-        for (i, j), value in h.items():
-            forces[i] -= value * rates[j]
-            if i != j:
-                forces[j] -= value * rates[i]
-        return None, add(wrench_of(touch, settled(*forces)), _moved_wrench(touch, moved, force))
+        forces = _less_forces(h, rates, [harder * moved.gap * f for f in force])
+        return None, add(wrench_of(touch, forces), _moved_wrench(touch, moved, force))
 
     columns = jax.lax.scan(along, None, np.eye(6, dtype=zero.dtype))[1]
     sign = 1 - 2 * at.turned
@@ -222,7 +220,32 @@ def _of_place(problem: Problem, own: Settings, finder, bodies: tuple[Body, Body]
     by_velocity = tuple(
         jnp.stack([-damping[1] * matrix[6 * p + q] - extra * first[p] * normal[q] for q in range(6)]) for p in range(6)
     )
-    return _Sums(scale(sign, wrench), scale(sign, columns), by_velocity, impedance)
+    by_turning = ()
+    if problem.pattern.couples:
+        # tangents follow an axis of the world, so that they turn about the normal of links that turn together
+        _, change = jax.linearize(
+            lambda w: finder(*(_displaced(x, (*w, zero, zero, zero), 1) for x in bodies), share), (zero,) * 3
+        )
+        tangent = touch.axes[1]
+        units = [tuple(zero + float(j == k) for j in range(3)) for k in range(3)]
+        angles = [dot(touch.axes[2], sub(change(unit).axes[1], cross(unit, tangent))) for unit in units]
+        none = (zero, zero, zero)
+        twisted = Touch(zero, none, (none, touch.axes[2], scale(-1, tangent)), zero)
+        rates = [_moved_row(touch, twisted, y, (zero,) * 6, width) for y in (at.alpha, at.nu)]
+        rates = [r + damping[min(k, 1)] * v for k, (r, v) in enumerate(zip(*rates, strict=True))]
+        about = add(wrench_of(touch, _less_forces(h, rates, [zero] * width)), _moved_wrench(touch, twisted, force))
+        by_turning = tuple(jnp.stack([x * angle for angle in angles]) for x in about)
+    return _Sums(scale(sign, wrench), scale(sign, columns), by_velocity, impedance, by_turning)
+
+
+def _less_forces(h, rates, forces):
+    """Forces along the rows, less the curvature h times the rates."""
+    forces = list(forces)
+    for (i, j), value in h.items():
+        forces[i] = forces[i] - value * rates[j]
+        if i != j:
+            forces[j] = forces[j] - value * rates[i]
+    return settled(*forces)
 
 
 def _moved_row(touch: Touch, moved: Touch, twist, change, width: int):
@@ -283,7 +306,7 @@ def _entries(problem: Problem, on_links: _Sums, moving: _Moving, diagonal: tuple
 
     def one(_, at):
         k, s, v, a, t = at
-        wrench, motion, velocity, impedance = (rows(y, k) for y in on_links)
+        wrench, motion, velocity, impedance, _ = (rows(y, k) for y in on_links)
         accelerated = lambda y: scale(-1, impedance_times(impedance, y))
         below = add(_times(motion, s), _times(velocity, v), accelerated(a))
         moved = add(_times(velocity, s), accelerated(t))
@@ -310,22 +333,39 @@ def _entries(problem: Problem, on_links: _Sums, moving: _Moving, diagonal: tuple
     return over_pairs(pairs, entries, tuple(moving), (found, diagonal))
 
 
+class _Couplings(NamedTuple):
+    """What moves the links of couples, and what their contacts act on.
+
+    Attributes:
+        columns: (couple, joint, side): all joints that move a link of a couple, side 0 if both.
+        entries: (column of the torque, column that moves, whether its joint carries the other, entry of the matrix).
+    """
+
+    columns: Int[np.ndarray, "k 3"]
+    entries: Int[np.ndarray, "e 4"]
+
+
 @functools.lru_cache(maxsize=64)
 def _couplings(
     parents: tuple[int, ...], couples: tuple[tuple[int, int], ...], together: tuple[tuple[int, int], ...]
-) -> Int[np.ndarray, "e 4"]:
-    """(mover of the torque, mover that moves, whether the latter carries the former, entry): all of each couple."""
-    movers, n = pattern_of(parents, couples).movers, len(parents)
-    carries = ancestor_mask(parents).astype(bool) & ~np.eye(n, dtype=bool)
-    for first, size in together:
-        carries[first : first + size, first : first + size] = True
-    found = [
-        (p, q, int(carries[j, i]), i * n + j)
-        for p, (c, i, _) in enumerate(movers)
-        for q, (d, j, _) in enumerate(movers)
-        if c == d
+) -> _Couplings:
+    carries, n = ancestor_mask(parents).astype(int), len(parents)
+    columns = [
+        (c, j, carries[j, b] - carries[j, a])
+        for c, (a, b) in enumerate(couples)
+        for j in range(n)
+        if carries[j, a] or carries[j, b]
     ]
-    return np.array(found, np.int32).reshape(-1, 4)
+    above = carries.astype(bool) & ~np.eye(n, dtype=bool)
+    for first, size in together:
+        above[first : first + size, first : first + size] = True
+    entries = [
+        (p, q, int(above[j, i] and moves != 0), i * n + j)
+        for p, (c, i, side) in enumerate(columns)
+        for q, (d, j, moves) in enumerate(columns)
+        if c == d and side
+    ]
+    return _Couplings(np.array(columns, np.int32).reshape(-1, 3), np.array(entries, np.int32).reshape(-1, 4))
 
 
 def _between(problem: Problem, sums: _Sums, moving: _Moving, joints: Joints) -> tuple[Array, ...]:
@@ -333,33 +373,40 @@ def _between(problem: Problem, sums: _Sums, moving: _Moving, joints: Joints) -> 
     n, pattern, parents = problem.scene.chain.n, problem.pattern, problem.scene.chain.topology.parents
     if not pattern.couples:
         return ()
-    couple, joint, side = pattern.movers.T
+    couplings = _couplings(parents, pattern.couples, tuple((j.link, j.size) for j in joints))
+    couple, joint, side = couplings.columns.T
     dtype = moving.screw[0].dtype
 
     def one(_, at):
-        c, j, side = at
-        wrench, motion, velocity, impedance = (rows(y, c) for y in sums)
+        c, j, side, turns = at
+        wrench, motion, velocity, impedance, turning = (rows(y, c) for y in sums)
         s, v, a, t = (rows(y, j) for y in moving)
         accelerated = lambda y: scale(-1, impedance_times(impedance, y))
         moved = add(_times(motion, s), _times(velocity, v), accelerated(a))
         turned = wrench_bracket(s, wrench)
         # a joint that moves only the first link moves both, and the second back
-        moved = add(scale(side, moved), scale((1 - side) / 2, turned))
-        return None, (scale(side, s), scale(side, turned), moved, scale(side, add(_times(velocity, s), accelerated(t))))
+        first = (side - 1) * side / 2
+        together = tuple(turns * sum(line[k] * s[k] for k in range(3)) for line in turning)
+        moved = add(scale(side, moved), scale(first, turned), together)
+        return None, (
+            s,
+            scale(side, s),
+            scale(side, turned),
+            moved,
+            scale(side, add(_times(velocity, s), accelerated(t))),
+        )
 
-    s, turned, moved, by_rate = jax.lax.scan(one, None, (couple, joint, side.astype(dtype)))[1]
+    columns = couple, joint, side.astype(dtype), (side < 1).astype(dtype)
+    screw, s, turned, moved, by_rate = jax.lax.scan(one, None, columns)[1]
 
     def product(total, at):
         p, q, carries, k = at
         of_motion, of_rate = total
         # (S_j x S_k) . W = S_j . (S_k x* W)
-        unsigned = scale(row(sides, q), rows(s, q))
-        change = dot(rows(s, p), rows(moved, q)) + carries * dot(unsigned, rows(turned, p))
+        change = dot(rows(s, p), rows(moved, q)) + carries * dot(rows(screw, q), rows(turned, p))
         of_rate = put(of_rate, row(of_rate, k) + dot(rows(s, p), rows(by_rate, q)), k)
         return (put(of_motion, row(of_motion, k) + change, k), of_rate), None
 
-    sides = jnp.asarray(side, dtype)
     blank = jnp.zeros((n * n, *s[0].shape[1:]), dtype)
-    together = tuple((j.link, j.size) for j in joints)
-    p, q, carries, k = _couplings(parents, pattern.couples, together).T
+    p, q, carries, k = couplings.entries.T
     return jax.lax.scan(product, (blank, blank), (p, q, carries.astype(dtype), k))[0]

@@ -21,7 +21,7 @@ from ..dynamics.engine.elimination import (
     rows,
     solved,
 )
-from ..dynamics.engine.kernel import any_lane, settled
+from ..dynamics.engine.kernel import any_lane, loops_end_early, settled
 from ..dynamics.engine.lanes import PerLink, by_batch, lane_shape, spread_over_lanes
 from ..geometry.cores import select
 from ..geometry.distance import Scene, placed_shapes
@@ -47,9 +47,10 @@ from .softness import (
 )
 
 NEWTON_STEPS = 50
+SEARCHES = 20  # evaluations of the slope along a step
+FIXED_STEPS, FIXED_SEARCHES = 16, 6  # of loops that do not end early, for batches on several CPU devices
 LEAST_STEP = 64  # steps that are shorter than the accelerations, times this and the rounding error, are not taken
 FARTHEST = 64.0  # largest length of a step, in Newton steps
-SEARCHES = 20  # evaluations of the slope along a step
 SLOPE_LEFT = 0.5  # at which the search along a step ends, as a share of the first slope
 
 
@@ -267,7 +268,7 @@ def slots_of(problem: Problem) -> np.ndarray:
 
 
 class Solution(NamedTuple):
-    """Accelerations, number of Newton steps, whether these ended before `NEWTON_STEPS`, and accelerations of a damped step."""
+    """Accelerations, number of Newton steps, whether these ended by convergence, and accelerations of a damped step."""
 
     qdd: Array
     iterations: Array
@@ -294,9 +295,11 @@ def solve(
 
     eps = jnp.finfo(x.dtype).eps
 
+    most = NEWTON_STEPS if loops_end_early() else FIXED_STEPS
+
     def unfinished(state):
         k, *_, rest = state
-        return (k < NEWTON_STEPS) & any_lane(rest)
+        return (k < most) & any_lane(rest)
 
     def iterate(state):
         k, steps, a, relative, ma, rest = state
@@ -377,7 +380,8 @@ def _searched(problem: Problem, held: _Held, joints, places, smooth) -> Array:
     zero = jnp.zeros_like(linear)
     initial = _End(zero, first, -first)  # Newton's step
     state = jnp.int32(0), initial, _End(zero + FARTHEST, zero, zero), zero + 1, zero == 0
-    return jax.lax.while_loop(lambda s: (s[0] < SEARCHES) & any_lane(s[-1]), body, state)[3]
+    most = SEARCHES if loops_end_early() else FIXED_SEARCHES
+    return jax.lax.while_loop(lambda s: (s[0] < most) & any_lane(s[-1]), body, state)[3]
 
 
 @by_batch(size=problem_size)

@@ -28,19 +28,19 @@ _LEAST_FRICTION = 1e-5
 
 
 def read(path: str | os.PathLike[str], chain: Chain, leave_out: bool = False) -> Contacts:
-    """The contacts, joint limits and dry friction in an MJCF file, of which `chain` was loaded; see `from_mujoco`.
+    """The contacts, joint limits and dry friction in an MJCF file, of which `chain` was loaded; see `contacts_from_mujoco`.
 
     Raises:
-        ModelError: the file is no MJCF file: for a URDF, use `make_contacts`; or as for `from_mujoco`.
+        ModelError: the file is no MJCF file: for a URDF, use `make_contacts`; or as for `contacts_from_mujoco`.
     """
     if format_of(read_bytes(path)) is not MJCF:
         raise ModelError(
             "contacts are read from MJCF files", "for a URDF, use make_contacts(chain, shapes)", place=path
         )
-    return from_mujoco(compile_mjcf(path=path), chain, leave_out)
+    return contacts_from_mujoco(compile_mjcf(path=path), chain, leave_out)
 
 
-def from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> Contacts:
+def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> Contacts:
     """The contacts, joint limits and dry friction of a compiled model (`mujoco.MjModel`), of which `chain` was made.
 
     Pairs of geoms and their parameters follow MuJoCo's rules: masks, excludes, parents, explicit pairs, priority, mixing and

@@ -245,6 +245,21 @@ def _distances(records: list[dict]) -> list[Table]:
     return found
 
 
+def _contacts(records: list[dict]) -> list[Table]:
+    """Times per state, with the ratio of MuJoCo's time to ours."""
+    found = []
+    for (robot, precision), rows in _groups(records, "robot", "precision").items():
+        theirs = {r["quantity"]: r["seconds"] for r in rows if r["library"] == "MuJoCo"}
+        lines = []
+        for r in rows:
+            ratio = f"{theirs[r['quantity']] / r['seconds']:.2f}" if r["quantity"] in theirs else "-"
+            lines.append([r["label"], micro(r["seconds"]), ratio, figures(r.get("compile_seconds"), 2)])
+        worst = next(r["error"] for r in rows if r["library"] == "jaxdyn")
+        title = f"{robot}, {precision}; largest relative difference of accelerations {worst:.0e}"
+        found.append(Table(title, ["quantity", "us per state", "MuJoCo / this", "compilation [s]"], lines))
+    return found
+
+
 def _accuracy(records: list[dict]) -> list[Table]:
     found = []
     for (robot, count), group in _groups(records, "robot", "states").items():

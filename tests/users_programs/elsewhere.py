@@ -7,6 +7,9 @@ BY_EXAMPLES = {
     "solve_by_inverse_dynamics": ("minimum_time.py", "solve_by_inverse_dynamics"),
     "optimise_policy": ("policy.py", "optimise_policy"),
     "animate": ("policy.py", "animate"),
+    "contact_forces": ("drop_quadruped.py", "contact_forces"),
+    "contact_rollout": ("drop_quadruped.py", "contact_rollout"),
+    "make_contacts": ("drop_quadruped.py", "make_contacts"),
     "kernel_vmap": ("notebooks/many_robots.ipynb", "kernel_vmap"),
     "sharded_vmap": ("devices.py", "sharded_vmap"),
     "sharded_sum": ("hosts.py", "sharded_sum"),
@@ -82,7 +85,8 @@ NOT_OF_ARRAYS = {
         "capsule choose_pairs floor height_field make_shapes sphere with_environment with_pairs"
     ).split(),
     "file or text": (
-        "load loads load_model load_torque_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
+        "load loads load_model load_torque_model model_about from_mujoco contacts_from_mujoco geometry_from_mujoco "
+        "read_geometry save_model "
         "save_torque_model save_urdf to_urdf update_urdf to_mjcf with_inertias_of_shapes "
         "pair_table read read_srdf "
         "read_mechanism_log write_mechanism_log write_mjcf write_predictor write_source"
@@ -104,7 +108,8 @@ NOT_OF_ARRAYS = {
         "OutputError TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
-        "Approach ClosestPoints Disabled Fixed LeftOut MotionCheck Separation Shapes Usage "
+        "Approach ClosestPoints ContactDynamics ContactDynamicsDerivatives ContactForces ContactState Contacts Disabled Fixed "
+        "LeftOut MotionCheck Rows Separation Shapes Softness Usage "
         "Adaptation BaseMotion BaseParameters BlockFactors "
         "Chain "
         "Consistency "

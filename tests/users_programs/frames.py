@@ -66,6 +66,7 @@ def cases() -> dict[str, Case]:
     found["distances"] = Case(functools.partial(jaxdyn.geometry.distances, arm, shapes), normal(3))
     # points and normals count as constants
     found["closest_points"] = Case(lambda q: jaxdyn.geometry.closest_points(arm, shapes, q).distance, normal(3))
+    found |= _touching(arm)
     with_motors = jaxdyn.with_transmission(
         arm, matrix=[[20.0, 0, 0], [10.0, 30.0, 0], [0, 5.0, 40.0]], rotor_inertia=1e-4
     )
@@ -95,3 +96,21 @@ def cases() -> dict[str, Case]:
         accuracy=1e6,
     )
     return {name: case._replace(dear=name in DEAR) for name, case in found.items()}
+
+
+def _touching(arm: jaxdyn.Chain) -> dict[str, Case]:
+    """Functions of contacts: an arm in deep contact with a floor, which stays in contact under all transformations."""
+    contact, geometry = jaxdyn.contact, jaxdyn.geometry
+    tool = geometry.make_shapes(arm, [geometry.sphere(arm.link_names[2], 0.1)], pairs=[])
+    floor = geometry.with_environment(arm, tool, [geometry.floor(3.0)])
+    touching = contact.make_contacts(arm, floor, limits=False, dry_friction=False)
+
+    def step(q, qd, tau):
+        state = contact.ContactState(q, qd, jnp.zeros_like(qd))
+        return contact.contact_step(arm, touching, state, tau, 0.01)[:2]
+
+    solve = lambda q, qd, tau: contact.contact_dynamics(arm, touching, q, qd, tau).qdd
+    functions = {"contact_dynamics": solve, "contact_step": step}
+    for name in ("contact_dynamics_derivatives", "contact_inverse_dynamics", "contact_wrenches"):
+        functions[name] = functools.partial(public(name), arm, touching)
+    return {name: Case(function, normal(3, 3, 3), accuracy=1e8) for name, function in functions.items()}

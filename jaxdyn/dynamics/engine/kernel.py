@@ -197,8 +197,12 @@ def _(axis_size: int, in_batched: list[bool], *values: Array) -> Any:
 
 def any_lane(condition: Array) -> Array:
     """True if the condition of any lane is; always true for lanes on several devices, between which no kernel communicates."""
-    several = mode().in_kernel and jax.local_device_count("cpu") > 1
-    return jnp.array(True) if several else jnp.any(condition)
+    return jnp.any(condition) if loops_end_early() else jnp.array(True)
+
+
+def loops_end_early() -> bool:
+    """False in a kernel whose lanes may be on several devices (see `any_lane`)."""
+    return not mode().in_kernel or jax.local_device_count("cpu") == 1
 
 
 def blank_results(entries: Sequence[int], like: Sequence[Any]) -> tuple[Array, ...]:

@@ -10,6 +10,7 @@ PARTS = {
     "compile": "compilation time, and size of the programs",
     "memory": "memory used by the compiled programs",
     "distances": "distances of all pairs of shapes on a robot, compared with coal",
+    "contacts": "steps and Jacobians of a quadruped on the ground, compared with MuJoCo",
     "accuracy": "errors of float32 for many states",
     "identification": "factors of a log with a million samples, compared with a loop over Pinocchio's regressor",
 }
