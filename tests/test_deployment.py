@@ -91,7 +91,7 @@ def test_batches_of_any_size(name, tmp_path):
         assert all(len(x) == size for x in jax.tree.leaves(out))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_floating_tree(tmp_path):
     chain = random_mechanism(coupled=False)
     state = mechanism_state(chain)

@@ -75,7 +75,7 @@ def test_forward_dynamics_derivatives_equal_automatic_differentiation_of_articul
         assert relative(x, y) < 1e-11
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_forward_dynamics_derivatives_of_a_coupled_robot_equal_differences():
     chain, (q, qd, tau), _ = problem("free and coupled")
     closed = jax.jit(jaxdyn.forward_dynamics_derivatives)(chain, q, qd, tau)
@@ -107,7 +107,7 @@ def test_derivatives_of_dynamics_equal_those_of_pinocchio():
             assert relative(got[i], np.array(reference)) < 1e-11
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_parameters_are_the_regressor_and_its_accelerations():
     chain, (q, qd, x), _ = problem("serial")
     inverse = jaxdyn.inverse_dynamics_derivatives(chain, q, qd, x, parameters=True)

@@ -322,7 +322,7 @@ def special_pairs():
 
 
 @pytest.mark.parametrize(
-    "dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.ci)], ids=["float64", "float32"]
+    "dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.nightly)], ids=["float64", "float32"]
 )
 def test_exact_symmetry_is_finite_and_right(dtype):
     for name, kinds, poses, sizes, radii, truth in special_pairs():

@@ -312,7 +312,7 @@ def elbow_search(elbow):
     return excitation_design._Search(chain, SHORT, limits, 0.9, room, Columns(), base, np.array([2.0, 0.5]))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     chain, limits, _ = elbow
     settings = {

@@ -228,7 +228,7 @@ def test_the_command_says_that_nothing_is_kept_apart(tmp_path, capsys, given):
     assert main([*command, "--shapes", "none"]) == 2 and len(given) == 2
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_command_reports_the_smallest_distance(model, tmp_path, capsys):
     out = tmp_path / "traj.csv"
     quick = ["--duration", "3", "--frequency", "1.4", "--starts", "1", "--rounds", "4", "--rate", "300"]

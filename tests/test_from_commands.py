@@ -236,7 +236,7 @@ def test_what_gravity_does_not_show_is_said_to_be_undetermined():
     np.testing.assert_array_equal(found["kd"], 0.6)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_light_links_determine_only_ratios_to_the_gain():
     bare, true = pendulum()
     own = dataclasses.replace(true.chain, armature=jnp.array([50.0]))

@@ -103,7 +103,7 @@ def test_wrong_leaves_and_parameters_are_refused():
         f.g(np.zeros(3))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_the_generated_c_program_gives_the_same_numbers(tmp_path):
     """The C program of the floating biped, compiled and called."""

@@ -79,13 +79,10 @@ def straight_at_rest():
 
 # compiling the derivatives of all functions takes minutes: by default those of one of each kind
 ALWAYS = {"inverse_dynamics", "friction_force"}
-OFTEN = {"coriolis_matrix", "regressor"}  # code of their own; the rest on demand
 
 
 def _marks(name: str) -> tuple:
-    if name in ALWAYS:
-        return ()
-    return (pytest.mark.ci if name in OFTEN else pytest.mark.nightly,)
+    return () if name in ALWAYS else (pytest.mark.nightly,)
 
 
 NAMES = [pytest.param(name, marks=_marks(name)) for name in FUNCTIONS]

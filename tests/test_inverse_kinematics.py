@@ -140,7 +140,7 @@ def test_solutions_follow_the_target_and_the_robot():
         assert_allclose(v, np.linalg.pinv(rows) @ rows @ v, atol=1e-10)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_ball_joint_and_a_slider_reach_a_pose():
     """Within the limits; where the starts are."""
     chain = ball_and_slider()

@@ -126,7 +126,7 @@ def loops_over_links(monkeypatch):
 
 
 @pytest.mark.usefixtures("loops_over_links")
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_links_of_large_robots_stay_loops():
     q, qd = states(3)
     agrees(lambda q, qd: jaxdyn.forward_dynamics(ARM, q, qd, -qd), q, qd)

@@ -137,7 +137,7 @@ def test_messages_about_wrong_shapes_name_the_remedy():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("by_step", [False, True])
+@pytest.mark.parametrize("by_step", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_rollouts_under_wrenches_are_repeated_steps(by_step):
     chain = random_chain(2)
     q, qd, _ = random_state(2)

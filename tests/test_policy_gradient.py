@@ -81,7 +81,7 @@ def test_costs_of_rollouts_are_those_of_their_motions():
         assert_allclose(costed(one), costs[k], rtol=1e-12)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     start, chains = Feedback(jnp.zeros((1, 2))), heavy(jnp.full(4, 2.0))
     found = jaxdyn.trajectory.optimise_policy(start, REGULATOR, Q0, V0, chains, updates=400, **OPTIONS)

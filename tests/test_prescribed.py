@@ -109,7 +109,9 @@ def on_a_turntable(t, x):
     return [x[1], (3 + 0.8 * t) ** 2 * np.sin(x[0]) * np.cos(x[0]) - G / LENGTH * np.sin(x[0])]
 
 
-@pytest.mark.parametrize(("path", "by_hand"), [(lifted, on_a_lift), (turned, on_a_turntable)])
+@pytest.mark.parametrize(
+    ("path", "by_hand"), [(lifted, on_a_lift), pytest.param(turned, on_a_turntable, marks=pytest.mark.nightly)]
+)
 @pytest.mark.ci
 def test_pendulums_on_a_lift_and_a_turntable_have_the_equations_by_hand(path, by_hand):
     """l qdd = -(g + ydd) sin q; and qdd = W(t)^2 sin q cos q - g sin q / l, W the speed about the vertical."""

@@ -41,7 +41,7 @@ def task_forms(chain, q, v, damping):
     return jax.vmap(one)(q)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_operational_space_of_few_joints_has_their_rank():
     """A planar arm of three joints reaches three directions, and stretched two."""
     rng, h = np.random.default_rng(1), 1e-4
@@ -166,7 +166,7 @@ def lagrangian_rollout(chain, q, v, torques, dt):
     return qs[-1], p[0], p[-1], energies, jaxdyn.dynamics.passivity_integral(chain, qs, torques)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_trajectories_of_hamilton_and_lagrange_agree_and_work_is_energy(arm):
     """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
     zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)
@@ -187,7 +187,7 @@ def test_trajectories_of_hamilton_and_lagrange_agree_and_work_is_energy(arm):
     assert losses.max() > 1e-6
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("limits", [(-np.pi, np.pi), (0.5, 2.0)])
 def test_the_search_finds_the_mass_matrix_bounds_of_the_elbow(limits):
     """Of the elbow, whose mass matrix depends on one angle alone, inside and at its limits."""

@@ -25,7 +25,6 @@ ROBOTS = {
     "elbow": lambda: textbook.remotely_driven_elbow(motor_inertia=0.1, gear_ratio=3.0),
     "wrist": textbook.coupled_wrist,
 }
-IN_CI = ("wrist",)
 NAMES = {
     "inverse_dynamics": 3,
     "gravity_force": 1,
@@ -48,9 +47,8 @@ def test_fast_algorithms_equal_the_definitions():
     assert {name: relative(found[name], x) < 1e-12 for name, x in expected.items()} == dict.fromkeys(NAMES, True)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.ci if k in IN_CI else pytest.mark.nightly) for k in ROBOTS]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ROBOTS)
 def test_derivatives_of_fast_algorithms_equal_those_of_the_definitions(kind):
     """Values, and derivatives along a direction of positions, velocities and accelerations."""
     chain = ROBOTS[kind]()

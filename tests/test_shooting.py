@@ -152,7 +152,7 @@ def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
         assert_allclose(a * descent.slope + 0.5 * a**2 * descent.curvature, cost, rtol=1e-10)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_diagonal_hessian_equals_the_dense_one():
     limits = (
         jaxdyn.trajectory.PositionLimits(jnp.array([-0.3, -0.2]), jnp.array([0.4, 0.1])),
@@ -184,7 +184,7 @@ class Difference(jaxdyn.trajectory.StateCost):
         return jnp.concatenate([super().residual(chain, knot), 3.0 * jnp.diff(knot.q)])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_hessian_of_a_subclass_with_another_residual_is_not_diagonal():
     problem = arm_problem(steps=3)
     problem = dataclasses.replace(problem, running=(Difference(jnp.zeros(2), jnp.zeros(2)),))
@@ -196,7 +196,7 @@ def test_the_hessian_of_a_subclass_with_another_residual_is_not_diagonal():
     assert_allclose(lq.cost[0, :, :-1], problem.dt * expected, atol=1e-12)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
     rng = np.random.default_rng(1)
     A, B, Q, R = rng.normal(size=(3, 3)) * 0.6, rng.normal(size=(3, 2)), np.eye(3), 0.5 * np.eye(2)
@@ -282,7 +282,7 @@ solve = functools.lru_cache(
 )
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_torques_stay_within_their_limits():
     problem = arm_problem()
     solution = solve()(problem)
@@ -410,7 +410,7 @@ def lagrangian(problem, tau, equal, active, pushes):
     return value, jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), off
 
 
-@pytest.mark.parametrize("mode", ["forwards", pytest.param("backwards", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("mode", ["forwards", pytest.param("backwards", marks=pytest.mark.nightly)])
 def test_derivatives_of_a_solution_that_is_known(monkeypatch, mode):
     """Of a problem made so that its solution is known: dz/dp = -F_z^-1 F_p of its optimality conditions in all torques.
 
@@ -625,7 +625,7 @@ def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
     assert_allclose(later.multipliers["terminal_constraints"], multipliers["terminal_constraints"])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_simple_rollout_is_the_general_one():
     """Of a robot with friction and springs, by explicit steps."""
     rng, problem = (

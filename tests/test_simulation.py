@@ -46,7 +46,7 @@ def simulate(chain, q, qd, tau, dt, duration, method):
 @pytest.mark.parametrize(
     ("method", "dt", "order"),
     [
-        pytest.param("semi_implicit_euler", 4e-4, (0.7, 1.4), marks=pytest.mark.ci),
+        pytest.param("semi_implicit_euler", 4e-4, (0.7, 1.4), marks=pytest.mark.nightly),
         pytest.param("explicit_euler", 4e-4, (0.9, 1.2), marks=pytest.mark.nightly),
         ("rk4", 2e-2, (3.8, 5.2)),
     ],
@@ -142,7 +142,7 @@ def exact_motion():
 @pytest.mark.parametrize(
     ("method", "dt", "order"),
     [
-        pytest.param("semi_implicit_euler", 1e-3, 1, marks=pytest.mark.ci),
+        pytest.param("semi_implicit_euler", 1e-3, 1, marks=pytest.mark.nightly),
         pytest.param("explicit_euler", 1e-3, 1, marks=pytest.mark.nightly),
         ("rk4", 5e-3, 4),
         pytest.param("implicit_damping", 1e-3, 1, marks=pytest.mark.nightly),

@@ -85,9 +85,8 @@ def test_planar_2r_is_the_corrected_textbook_formula():
     assert e.parameters == (g, l1, l2, m1, m2)
 
 
-LONG = {"planar_elbow", "pendulum_3dof"}
-MARKS = {"spherical_rrp": pytest.mark.ci, **dict.fromkeys(LONG, pytest.mark.nightly)}
-CASES = [pytest.param(system, marks=MARKS.get(system, ())) for system in SYSTEMS]
+LONG = {"spherical_rrp", "planar_elbow", "pendulum_3dof"}
+CASES = [pytest.param(system, marks=pytest.mark.nightly if system in LONG else ()) for system in SYSTEMS]
 
 
 @pytest.mark.parametrize("system", CASES)
@@ -171,7 +170,7 @@ def test_closed_forms_of_random_chains_equal_the_numerical_functions(joints, n):
     assert relative(np.array(e.christoffel().subs(at).tolist(), float), reference["C"]) < TOLERANCE
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_it_is_the_coriolis_matrix_of_the_decomposition():
     rng, state = np.random.default_rng(5), random_state(3, 5)
     chain = jaxdyn.make_chain(

@@ -429,7 +429,7 @@ def test_a_term_is_judged_on_each_joint_that_it_affects():
     assert not search.state.has.any()
 
 
-@pytest.mark.parametrize("noise", [pytest.param(5e-4, marks=pytest.mark.ci), 3e-3])
+@pytest.mark.parametrize("noise", [pytest.param(5e-4, marks=pytest.mark.nightly), 3e-3])
 def test_noisy_encoders_get_a_filter_about_as_good_as_the_best(arm, given, noise):
     """Noise in the regressor biases the parameters; the torques, smooth as if filtered before logging, hide nothing."""
 

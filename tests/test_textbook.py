@@ -159,7 +159,9 @@ def test_the_pendulum_with_three_joints_has_the_equations_of_its_docstring():
     near(compiled.frame_pose(chain, jnp.zeros(3))[:3, 3], [0, 0, -l1 - l2])
 
 
-@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(5, marks=pytest.mark.ci)])
+@pytest.mark.parametrize(
+    "n", [pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(5, marks=pytest.mark.nightly)]
+)
 def test_a_pendulum_of_n_links_has_the_energies_of_its_docstring(n):
     rng = np.random.default_rng(n)
     m, ll = rng.uniform(0.5, 1.5, n), rng.uniform(0.2, 0.8, n)

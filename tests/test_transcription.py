@@ -159,7 +159,7 @@ def close(found, expected):
     assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("scheme", ["trapezoidal", pytest.param("hermite_simpson", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("scheme", ["trapezoidal", pytest.param("hermite_simpson", marks=pytest.mark.nightly)])
 def test_the_program_of_collocation_is_the_problem(scheme):
     """At knots of any state, acceleration and duration: cost, defects and constraints as the scheme has them, one by one."""
     middles = scheme == "hermite_simpson"
@@ -515,7 +515,7 @@ def test_limits_with_nothing_in_between_are_equalities():
     assert_allclose(slope[0, 0], [(cost[0, 1] - cost[0, 2]) / 2e-4, (cost[0, 3] - cost[0, 4]) / 2e-4], rtol=1e-5)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_what_cannot_be_met_is_said():
     """A goal outside of the position limits, limits the wrong way round, a cost that is no number: in one batch."""
     solve = jax.jit(jax.vmap(lambda p: jaxdyn.trajectory.solve_by_collocation(p, scheme="trapezoidal")))

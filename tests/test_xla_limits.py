@@ -277,7 +277,7 @@ def test_no_kernel_has_eight_lanes_of_float32():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("n", [7, 40])
+@pytest.mark.parametrize("n", [7, pytest.param(40, marks=pytest.mark.nightly)])
 def test_no_operation_of_a_kernel_is_large_enough_to_be_distributed_over_threads(n, monkeypatch):
     """The declared sizes of functions keep results of operations below 512 KiB (point 3 in engine/kernel.py)."""
     largest = []
