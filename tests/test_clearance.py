@@ -59,7 +59,7 @@ def knot(q):
     return Knot(jnp.array(0), jnp.zeros(()), q, zero, zero, zero, jnp.array(0.1))
 
 
-@pytest.mark.parametrize("part", ["constraint", "cost"])
+@pytest.mark.parametrize("part", ["constraint", pytest.param("cost", marks=pytest.mark.nightly)])
 def test_values_are_those_of_distances_and_derivatives_those_of_differences(part):
     arm, shapes = planar_arm()
     least, weight = jnp.array([0.1, 0.2, 0.3, 0.4]), jnp.array([1.0, 2.0, 3.0, 4.0])

@@ -23,7 +23,7 @@ def _count(event, *_, **__):
 
 jax.monitoring.register_event_duration_secs_listener(_count)
 GROUPS = "dynamics", "quantities", "frames", "motion", "control"
-DEFAULT = "inverse_dynamics", "step", "jacobian", "rollout"
+DEFAULT = "inverse_dynamics", "step"
 OFTEN = "regressor", "aba", "operational_space", "distances", "constrained_step", "impedance_control"  # of each group
 
 

@@ -259,7 +259,7 @@ def test_the_gear_ratio_can_be_differentiated():
     np.testing.assert_allclose(once(jax.grad(leaf))(chain.transmission.matrix), [[2 * 100 * 1e-4]], rtol=1e-12)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_remotely_driven_elbow_has_no_coriolis_forces():
     p = {"m1": 1.2, "m2": 0.8, "l1": 0.7, "l2": 0.5, "lc1": 0.3, "lc2": 0.2, "i1": 0.05, "i2": 0.03, "gravity": 9.6}
     m1, m2, l1, _, lc1, lc2, i1, i2, gravity = p.values()

@@ -85,6 +85,7 @@ def test_a_design_keeps_shapes_apart(known):
     assert design.quality.log_det > free.quality.log_det - 8
 
 
+@pytest.mark.ci
 def test_pairs_that_cannot_be_kept_apart_are_left_out_and_named(known):
     chain, shapes = known
     level = dataclasses.replace(geometry.floor(HEIGHT), link="level")  # of the first joint, which the upper arm touches

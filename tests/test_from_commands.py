@@ -95,6 +95,7 @@ def window_of(log, plan_of=None):
     return plan, _windows(_motions([log]), 1.0), table[0, free[1]]
 
 
+@pytest.mark.nightly
 def test_sensitivities_are_the_derivatives_of_the_simulated_positions():
     plan, windows, values = window_of(pendulum_log())
     windows = windows.of(slice(2, 3))

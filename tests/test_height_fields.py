@@ -68,7 +68,7 @@ def from_triangles(points, surface):
     return np.array(found) * np.where(points[:, 2] >= heights, 1, -1)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.nightly)])
 def test_a_sphere_has_its_exact_distance_from_all_triangles(dtype):
     shapes, q = on_terrain(geometry.sphere("ball", 0.05)), configurations(400)
     truth = from_triangles(q[:, :3], triangles()) - 0.05
@@ -129,9 +129,11 @@ BODIES = {
     "cylinder": Geometry("ball", "cylinder", np.eye(4), (0.1, 0.1, 0.4)),
     "ellipsoid": Geometry("ball", "ellipsoid", np.eye(4), (0.1, 0.2, 0.3)),
 }
+OFTEN = "capsule", "hull", "ellipsoid"
+KINDS = [pytest.param(kind, marks=() if kind in OFTEN else pytest.mark.nightly) for kind in BODIES]
 
 
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_level_field_is_a_floor(kind):
     own = geometry.make_shapes(FREE, [BODIES[kind]], pairs=[])
     level = geometry.height_field(np.full((4, 5), 0.1), (1.0, 1.0))
@@ -144,7 +146,7 @@ def test_a_level_field_is_a_floor(kind):
     assert (field - floor).min() > -1e-13 and (field - floor).max() < rounding
 
 
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_points_of_a_shape_bound_its_distance(kind):
     shapes, q = on_terrain(BODIES[kind]), configurations(30, reach=(1, 0.7, 0.3), offset=0.7)
     found = nearest(shapes, q).distance[:, 0]
@@ -180,7 +182,7 @@ def closest_surface_points(kind, shapes, q):
     return found.reshape(len(q), -1).min(axis=1)
 
 
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_derivatives_are_central_differences(kind):
     shapes, q = on_terrain(BODIES[kind]), configurations(100, seed=3)
     distance = lambda shapes, q: geometry.distances(FREE, shapes, q)[0]
@@ -200,6 +202,7 @@ def test_derivatives_are_central_differences(kind):
     assert not leaves.heights[0].any() and leaves.radius[0] == pytest.approx(-1)
 
 
+@pytest.mark.ci
 def test_derivatives_with_respect_to_the_terrain_s_pose_and_extent():
     shapes, q = on_terrain(BODIES["sphere"]), jnp.asarray(configurations(1, seed=8)[0])
     distance = lambda shapes: geometry.distances(FREE, shapes, q)[0]

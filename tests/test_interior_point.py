@@ -238,6 +238,7 @@ def test_derivatives_of_a_program_are_those_of_solutions_again():
     assert_allclose(backwards, forwards, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_derivatives_at_a_solution_that_is_known():
     """Of a program made so that its solution is known: dz/dp = -F_z^-1 F_p of its optimality conditions F(z, p) = 0.
 
@@ -318,6 +319,7 @@ def test_residuals_and_merits_equal_their_definitions():
         assert bool(passes(filter_, jnp.asarray(theta), jnp.asarray(phi))) == passed
 
 
+@pytest.mark.ci
 def test_a_guess_is_moved_inside_its_bounds():
     """With contradictory limits nothing is solved: the projected guess is returned."""
     lower = array(2.0, -INF, 0.0, 300.0, -INF, 0.0, 1.0)

@@ -83,6 +83,7 @@ def test_bad_input_says_what_is_wrong():
         jaxdyn.inverse_kinematics(PANDA, target, "nothing")
 
 
+@pytest.mark.ci
 def test_the_position_nearest_to_the_guess_is_found():
     """Of a planar arm whose elbow may be on either side: whichever of the two the guess is near."""
     arm = jaxdyn.textbook.planar_elbow()
@@ -109,6 +110,7 @@ def ball_and_slider():
     )
 
 
+@pytest.mark.nightly
 def test_solutions_follow_the_target_and_the_robot():
     """To first order the frame stays where it should be, by the least motion, of the joints that are not at a limit."""
     chain, q = ball_and_slider(), jnp.array([0.5, 0.5, -0.1, 0.7, 0.4, 0.3])  # a unit quaternion

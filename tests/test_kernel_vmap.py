@@ -23,7 +23,8 @@ ELBOW = jaxdyn.textbook.planar_elbow()
 ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs
 METHODS = "semi_implicit_euler", "explicit_euler", "rk4", "implicit_damping"
 RNG = np.random.default_rng(0)
-# compiled for the interpreter, such programs take up to a minute: the tier ci has them in one precision
+# compiled for the interpreter, such programs take up to a minute: the tier ci has two methods in one precision
+IN_CI = "semi_implicit_euler", "implicit_damping"
 DTYPES = pytest.param(np.float64, marks=pytest.mark.ci), pytest.param(np.float32, marks=pytest.mark.nightly)
 
 
@@ -193,7 +194,7 @@ def test_gradients():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.nightly), np.float64])
 def test_derivatives_of_all_kinds(dtype):
     q, direction = (x.astype(dtype) for x in states(2, 3))
     gain = np.ones(2, dtype)
@@ -322,7 +323,7 @@ def test_whole_numbers_conditions_and_places():
     agrees(function, x)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [pytest.param(x, marks=() if x in IN_CI else pytest.mark.nightly) for x in METHODS])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_integrators(method, dtype):
     arm = jax.tree.map(lambda x: jnp.asarray(x, dtype), ARM)

@@ -27,7 +27,7 @@ FUNCTIONS = {
     "mass_matrix_inverse": (jaxdyn.mass_matrix_inverse, 1),
     "inverse_dynamics_derivatives": (jaxdyn.inverse_dynamics_derivatives, 3),
 }
-ALWAYS = "inverse_dynamics", "forward_dynamics", "regressor"  # in the default run
+ALWAYS = "inverse_dynamics", "regressor"  # in the default run
 MARKS = {"inverse_dynamics": (), "forward_dynamics": pytest.mark.ci, "inverse_dynamics_derivatives": pytest.mark.ci}
 
 

@@ -110,7 +110,7 @@ def test_a_knife_edge_goes_across_the_slope():
     np.testing.assert_allclose(at.multipliers, [push], atol=1e-9)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_coin_rolls_in_circles():
     """Constant rates and a circle of the radius R sd / hd; driven, (J + m R^2) sdd is the torque."""
     m, radius, j, i = 1.3, 0.2, 0.03, 0.02

@@ -257,6 +257,7 @@ def test_a_policy_s_torques_are_clipped_to_the_limits():
     assert_allclose(pushed, [3.0])  # 3.8 is more than there is
 
 
+@pytest.mark.ci
 def test_shooting_meets_limits_and_constraints_at_the_cost_that_scipy_finds():
     goal = jaxdyn.trajectory.StateConstraint(jnp.zeros(1), jnp.zeros(1))
     fast = jaxdyn.trajectory.VelocityLimits(jnp.array([1.3]))

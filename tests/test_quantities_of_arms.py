@@ -166,7 +166,7 @@ def lagrangian_rollout(chain, q, v, torques, dt):
     return qs[-1], p[0], p[-1], energies, jaxdyn.dynamics.passivity_integral(chain, qs, torques)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_trajectories_of_hamilton_and_lagrange_agree_and_work_is_energy(arm):
     """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
     zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)

@@ -74,7 +74,10 @@ def test_the_definitions_fit_on_a_few_pages():
     assert not [line for line in imports if "engine" in line]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "crba"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=() if x in ("inverse_dynamics", "crba") else pytest.mark.nightly) for x in (*NAMES, "crba")],
+)
 def test_one_switch_replaces_fast_algorithms_by_definitions(name, monkeypatch):
     """With `JAXDYN_DEFINITIONS=1`, a program is that of the definition, for one state and for a batch."""
     chain = random_chain(3, 1)

@@ -75,6 +75,7 @@ ELBOW = textbook.planar_elbow(), jnp.asarray([0.5, 0.5])
 READY = jnp.asarray([0, -np.pi / 4, 0, -3 * np.pi / 4, 0, np.pi / 2, np.pi / 4])
 
 
+@pytest.mark.nightly
 def test_energy_drifts_of_the_methods_are_those_of_the_documentation():
     """A tenth of the horizon of docs/rollouts.md: there -1.7, +1.6 and -1.5e-4 J."""
     assert -2.3 < energy_gained(*ELBOW, 1e-3, 10, "semi_implicit_euler") < -1.2

@@ -170,7 +170,7 @@ def test_closed_forms_of_random_chains_equal_the_numerical_functions(joints, n):
     assert relative(np.array(e.christoffel().subs(at).tolist(), float), reference["C"]) < TOLERANCE
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_it_is_the_coriolis_matrix_of_the_decomposition():
     rng, state = np.random.default_rng(5), random_state(3, 5)
     chain = jaxdyn.make_chain(

@@ -429,7 +429,9 @@ def test_a_term_is_judged_on_each_joint_that_it_affects():
     assert not search.state.has.any()
 
 
-@pytest.mark.parametrize("noise", [pytest.param(5e-4, marks=pytest.mark.nightly), 3e-3])
+@pytest.mark.parametrize(
+    "noise", [pytest.param(5e-4, marks=pytest.mark.nightly), pytest.param(3e-3, marks=pytest.mark.ci)]
+)
 def test_noisy_encoders_get_a_filter_about_as_good_as_the_best(arm, given, noise):
     """Noise in the regressor biases the parameters; the torques, smooth as if filtered before logging, hide nothing."""
 
@@ -658,6 +660,7 @@ def test_terms_that_are_none_are_refused(make, message, annotations_unchecked):
     assert repr(Terms(("armature",), choose=(), dead_zone=0.05)) == "Terms: armature; dead zone 0.05 rad/s or m/s"
 
 
+@pytest.mark.ci
 def test_scales_against_the_given_model(arm, log):
     samples, columns = preprocess(log, **FILTER), Columns()
 
