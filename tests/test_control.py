@@ -253,6 +253,7 @@ def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers
         assert relative(update(state, holding).residual, -push * jnp.expm1(-gain * dt)) < 1e-12
 
 
+@pytest.mark.ci
 def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     chain = dataclasses.replace(jaxdyn.textbook.pendulum(2, damping=0.2), armature=jnp.full(2, 0.1))
     pushed, dt, begin = np.array([1.5, -0.7]), 1e-3, 0.1

@@ -143,6 +143,7 @@ def test_distances_are_those_of_coal(kinds):
     check_against_coal(kinds, random_pair(kinds, 2000, 0))
 
 
+@pytest.mark.ci
 def test_distances_of_aligned_cores_are_those_of_coal():
     for kinds in (("box", "cylinder"), ("box", "hull"), ("cylinder", "cylinder"), ("capsule", "ellipsoid")):
         check_against_coal(kinds, aligned_pair(kinds, 2000, 0))

@@ -257,6 +257,7 @@ def test_batches_single_states_and_transformations_agree(states):
     np.testing.assert_allclose(enlarged[0] - enlarged[1], 0.02, atol=1e-12)
 
 
+@pytest.mark.ci
 def test_derivatives_of_a_robot(states):
     chain, shapes = robot()
     value = jax.jit(jax.vmap(lambda q: distances(chain, shapes, q)))
@@ -276,6 +277,7 @@ def test_derivatives_of_a_robot(states):
     np.testing.assert_allclose(tangent, numeric, atol=1e-7)
 
 
+@pytest.mark.ci
 def test_float32_far_from_the_origin():
     chain, shapes = robot()
     states = np.random.default_rng(1).uniform(-2, 2, (100, 5))

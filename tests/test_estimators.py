@@ -246,6 +246,7 @@ def errors_of(arm, result):
     return np.sqrt(np.mean((held - truth) ** 2)), inside.mean()
 
 
+@pytest.mark.ci
 def test_an_identification_with_hubers_weights_withstands_collisions(logged):
     arm, log = logged
     rng = np.random.default_rng(0)

@@ -85,6 +85,7 @@ def test_a_sphere_has_its_exact_distance_from_all_triangles(dtype):
     np.testing.assert_allclose(on_surface, 0, atol=10 * tolerance)
 
 
+@pytest.mark.ci
 def test_distances_far_above_and_far_outside_are_exact():
     shapes = on_terrain(geometry.sphere("ball", 0.0))
     q = configurations(60, reach=(2, 2, 4), offset=6)
@@ -129,7 +130,7 @@ BODIES = {
     "cylinder": Geometry("ball", "cylinder", np.eye(4), (0.1, 0.1, 0.4)),
     "ellipsoid": Geometry("ball", "ellipsoid", np.eye(4), (0.1, 0.2, 0.3)),
 }
-OFTEN = "capsule", "hull", "ellipsoid"
+OFTEN = "capsule", "ellipsoid"
 KINDS = [pytest.param(kind, marks=() if kind in OFTEN else pytest.mark.nightly) for kind in BODIES]
 
 
@@ -304,6 +305,7 @@ def test_what_height_fields_cannot_do_is_named(annotations_unchecked):
         jaxdyn.io.with_inertias_of_shapes(FREE, [ground], 1000.0)
 
 
+@pytest.mark.ci
 def test_the_closest_approach_to_a_height_field():
     shapes = on_terrain(geometry.sphere("ball", 0.05))
     start, end = np.array([[-1.2, 0.0, 0.4, 1, 0, 0, 0], [1.2, 0.0, 0.2, 1, 0, 0, 0]])

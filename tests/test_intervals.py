@@ -166,7 +166,10 @@ def test_intervals_hold_on_simulated_logs():
     assert intervals.coverage([smaller], truth)[1] > 1.9 * intervals.coverage(estimates[:1], truth)[1]
 
 
-PATHS = ("plain", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("short", "mimic", "together", "mechanism")))
+PATHS = [
+    pytest.param("plain", marks=pytest.mark.ci),
+    *(pytest.param(x, marks=pytest.mark.nightly) for x in ("short", "mimic", "together", "mechanism")),
+]
 
 
 def coulomb_errors(path, seed):

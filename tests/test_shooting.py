@@ -128,6 +128,7 @@ def test_the_riccati_recursion_meets_the_optimality_conditions():
     assert_allclose(gains[0], policy.gains, atol=1e-9)
 
 
+@pytest.mark.ci
 def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
     rng, (steps, v, m) = np.random.default_rng(3), (4, 2, 2)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
@@ -410,7 +411,9 @@ def lagrangian(problem, tau, equal, active, pushes):
     return value, jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), off
 
 
-@pytest.mark.parametrize("mode", ["forwards", pytest.param("backwards", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("forwards", marks=pytest.mark.ci), pytest.param("backwards", marks=pytest.mark.nightly)]
+)
 def test_derivatives_of_a_solution_that_is_known(monkeypatch, mode):
     """Of a problem made so that its solution is known: dz/dp = -F_z^-1 F_p of its optimality conditions in all torques.
 

@@ -28,7 +28,15 @@ SIZES = {
     "pendulum_3dof": 5,
     "coupled_wrist": 7,
 }
-LONG = {"pendulum_3dof", "coupled_wrist", "five_bar", "spherical_rrp", "remotely_driven_elbow", "planar_elbow"}
+LONG = {
+    "pendulum_3dof",
+    "coupled_wrist",
+    "five_bar",
+    "four_bar",
+    "spherical_rrp",
+    "remotely_driven_elbow",
+    "planar_elbow",
+}
 WORDS = {
     "m": "mass",
     "lc": "com_distance",

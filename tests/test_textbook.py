@@ -117,6 +117,7 @@ def test_the_spherical_arm_has_the_equations_of_its_docstring():
     near(compiled.frame_pose(chain, jnp.asarray(q))[:3, 3], r * np.array([c * np.cos(q1), c * np.sin(q1), s]))
 
 
+@pytest.mark.ci
 def test_spherical_arm_without_turret_is_singular_straight_up():
     up = terms(textbook.spherical_rrp(), [0.2, np.pi / 2, 0.5], [0, 0, 0])[0]
     assert abs(np.linalg.det(up)) < 1e-15

@@ -243,6 +243,7 @@ def test_the_program_of_collocation_is_the_problem(scheme):
         close(side.reshape(5, -1), wanted)
 
 
+@pytest.mark.ci
 def test_the_program_of_splines_is_the_problem():
     """Of any control points and duration, with scipy's splines; rates of torques by differences along the motion."""
     case = Posed(2, rate=True, ground=True)
