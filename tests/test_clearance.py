@@ -159,7 +159,7 @@ def test_a_target_within_the_obstacle_is_out_of_reach():
     assert np.isfinite(found.q).all() and "clearance -" in repr(found)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_solutions_follow_the_target_where_no_distance_holds_them():
     """With a distance that the guess keeps, against a second search; the arm has as many joints as the error has components."""
     arm, shapes = planar_arm()

@@ -24,7 +24,14 @@ def _count(event, *_, **__):
 jax.monitoring.register_event_duration_secs_listener(_count)
 GROUPS = "dynamics", "quantities", "frames", "motion", "control"
 DEFAULT = "inverse_dynamics", "step"
-OFTEN = "regressor", "aba", "operational_space", "distances", "constrained_step", "impedance_control"  # of each group
+OFTEN = (
+    "regressor",
+    "aba",
+    "operational_space",
+    "distances",
+    "constraint_jacobian",
+    "gravity_compensation",
+)  # of each group
 
 
 def check_second_call(function, arguments):

@@ -207,7 +207,7 @@ def test_the_drift_is_the_rate_of_the_momentum_without_torques():
     assert relative(got, expected) < 1e-12
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_frame_accelerations_are_derivatives_of_twists():
     chain = random_mechanism(4)
     q, v, a = mechanism_state(chain, 3)
@@ -275,7 +275,7 @@ def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     )
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_rollout_without_memory_is_a_rollout():
     chain = jaxdyn.textbook.pendulum(2, damping=0.1)
     q, v, _ = random_state(2, 5)

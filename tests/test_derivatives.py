@@ -119,7 +119,7 @@ def test_parameters_are_the_regressor_and_its_accelerations():
     assert jaxdyn.inverse_dynamics_derivatives(chain, q, qd, x).parameters is None
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_gradients_of_one_state_and_of_a_compiled_batch_are_the_closed_forms():
     chain = random_chain(4)
     state = jnp.stack([jnp.stack(random_state(4, seed)) for seed in range(4)], axis=1)  # as many states as joints

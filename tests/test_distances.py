@@ -257,7 +257,7 @@ def test_batches_single_states_and_transformations_agree(states):
     np.testing.assert_allclose(enlarged[0] - enlarged[1], 0.02, atol=1e-12)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_derivatives_of_a_robot(states):
     chain, shapes = robot()
     value = jax.jit(jax.vmap(lambda q: distances(chain, shapes, q)))

@@ -553,7 +553,7 @@ def test_panda_beside_its_published_motion(shared_data):
     assert own.condition < published.condition and own.scaled_condition < published.scaled_condition / 2
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_command_line(tmp_path, capsys):
     model = tmp_path / "arm.urdf"
     link = '<link name="{}"><inertial><origin xyz="0.2 0 0.01"/><mass value="2"/>'

@@ -64,7 +64,7 @@ def above_floor(q):
     return np.minimum(elbow, elbow - REACH * np.sin(q.sum(axis=1))) - RADIUS
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_design_keeps_shapes_apart(known):
     chain, shapes = known
     settings = {"limits": motion_limits(chain), "search": QUICK}

@@ -221,7 +221,7 @@ def test_identify_of_the_command_line_fits_servos_to_logs_without_torques(tmp_pa
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_what_gravity_does_not_show_is_said_to_be_undetermined():
     bare, true = pendulum()
     level = lambda chain: dataclasses.replace(chain, gravity=jnp.zeros(3))

@@ -68,7 +68,7 @@ def test_generated_functions_work_for_all_joints_in_batches_and_in_jax():
     assert j.g(state[0].astype(jnp.float32)).dtype == jnp.float32
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_letters_in_the_leaves_become_parameters():
     """The parameters of a textbook's system as arguments; the same numbers as from the formulas."""
     chain, leaves = textbook.planar_elbow(), symbolic.textbook_leaves("planar_elbow")

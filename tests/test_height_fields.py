@@ -203,7 +203,7 @@ def test_derivatives_are_central_differences(kind):
     assert not leaves.heights[0].any() and leaves.radius[0] == pytest.approx(-1)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_derivatives_with_respect_to_the_terrain_s_pose_and_extent():
     shapes, q = on_terrain(BODIES["sphere"]), jnp.asarray(configurations(1, seed=8)[0])
     distance = lambda shapes: geometry.distances(FREE, shapes, q)[0]

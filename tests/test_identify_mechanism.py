@@ -265,7 +265,7 @@ def test_a_standing_biped_by_the_rows_of_its_base_alone():
     assert np.isnan(result.validation[0].fit.rms[6:]).all() and result.validation[0].fit.rms[:6].max() < 1.0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_biped_on_held_feet_without_force_plates():
     """Joint torques suffice to predict unseen motion, but leave feet that never move undetermined."""
     chain, prior, log, _ = standing()

@@ -219,7 +219,7 @@ def test_the_example_of_the_book_is_solved():
     assert_allclose(again.q, expected, atol=1e-8)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_weights_select_parts_of_the_error_also_in_single_precision():
     targets = reachable(PANDA, 16, seed=3)[1]
     position = once(

@@ -23,8 +23,7 @@ ELBOW = jaxdyn.textbook.planar_elbow()
 ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs
 METHODS = "semi_implicit_euler", "explicit_euler", "rk4", "implicit_damping"
 RNG = np.random.default_rng(0)
-# compiled for the interpreter, such programs take up to a minute: the tier ci has two methods in one precision
-IN_CI = "semi_implicit_euler", "implicit_damping"
+# compiled for the interpreter, such programs take up to a minute: the tier ci has one method in one precision
 DTYPES = pytest.param(np.float64, marks=pytest.mark.ci), pytest.param(np.float32, marks=pytest.mark.nightly)
 
 
@@ -81,7 +80,7 @@ def made(monkeypatch):
     return kernels
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_in_a_rollout_that_falls_back_the_dynamics_are_kernels(made):
     q, qd = states(2)
     policy = lambda t, q, qd: -jnp.sort(q) - qd
@@ -323,7 +322,9 @@ def test_whole_numbers_conditions_and_places():
     agrees(function, x)
 
 
-@pytest.mark.parametrize("method", [pytest.param(x, marks=() if x in IN_CI else pytest.mark.nightly) for x in METHODS])
+@pytest.mark.parametrize(
+    "method", [pytest.param(x, marks=() if x == "implicit_damping" else pytest.mark.nightly) for x in METHODS]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_integrators(method, dtype):
     arm = jax.tree.map(lambda x: jnp.asarray(x, dtype), ARM)
@@ -341,7 +342,7 @@ def test_checkpoints_and_rows():
         agrees(roll, q, qd, torques, in_axes=(0, 0, None))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_policies():
     q, qd = states(2)
     weights = [RNG.normal(size=s) for s in ((8, 4), (8,), (2, 8))]
@@ -375,8 +376,8 @@ def test_robots_that_are_arguments():
     assert relative(scaled(0.5), jax.vmap(heavy(0.5))(q)) < 1e-12
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("kind", ["tree", pytest.param("floating", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["tree", "floating"])
 def test_trees_and_floating_bases(kind):
     chain = random_mechanism(0, free=kind == "floating", coupled=False)
     pairs = [mechanism_state(chain, k)[:2] for k in range(3)]

@@ -228,7 +228,7 @@ def with_tool(chain, pi):
 TOOL = np.array([1.6, 0.03, -0.05, 0.2, 0.04, 0.001, 0.038, -0.003, 0.004, 0.008])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_tool_alone_by_two_ways(geared, tmp_path):
     """The last link with the rest of the arm known, against `identify_payload`, which knows the arm too."""
     log, last = run_of(with_tool(geared, TOOL), 4), geared.link_names[-1:]

@@ -28,7 +28,7 @@ FUNCTIONS = {
     "inverse_dynamics_derivatives": (jaxdyn.inverse_dynamics_derivatives, 3),
 }
 ALWAYS = "inverse_dynamics", "regressor"  # in the default run
-MARKS = {"inverse_dynamics": (), "forward_dynamics": pytest.mark.ci, "inverse_dynamics_derivatives": pytest.mark.ci}
+MARKS = {"inverse_dynamics": (), "inverse_dynamics_derivatives": pytest.mark.ci}
 
 
 def states(count: int, n: int = 3):

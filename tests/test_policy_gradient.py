@@ -206,7 +206,7 @@ def closed_form(steps, x, p=None):
     return tau, 0.5 * (state @ weight @ state + DT * R[0, 0] * tau @ tau)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_shooting_reaches_the_closed_form_of_the_regulator():
     problem = regulator(12)
     solution = jax.jit(lambda p: jaxdyn.trajectory.solve_by_shooting(p, tolerance=1e-8))(problem)

@@ -50,7 +50,7 @@ def test_torques_of_a_moving_base_are_those_of_the_recursion():
     np.testing.assert_allclose(base.twist, twist, atol=1e-6)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_bases_that_rest_or_float_are_special_cases():
     """At rest nothing changes; a robot whose free joint has the motion of the base needs the same torques."""
     chain = textbook.biped(floating=True)

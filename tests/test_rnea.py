@@ -96,8 +96,8 @@ def test_one_switch_replaces_fast_algorithms_by_definitions(name, monkeypatch):
     assert not any("by_platform" in text for text in traced()) and calls
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("kind", ["serial", pytest.param("mechanism", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["serial", "mechanism"])
 def test_all_that_depends_on_the_definitions_keeps_its_values(kind, monkeypatch):
     chain = random_chain(2, 1) if kind == "serial" else ROBOTS[kind]()
     q, v, a = mechanism_state(chain, 4)

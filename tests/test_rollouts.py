@@ -275,7 +275,7 @@ def test_a_hundred_thousand_steps_keep_their_energy():
     assert np.abs(energy - energy[0]).max() < 1e-9 and np.abs(velocities).max() > 0.1
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_constrained_rollouts_take_the_same_options():
     """A closed loop with dry friction: comes to rest by implicit damping; thinned and checkpointed it is the same."""
     chain, constraint = jaxdyn.mechanisms.linkages.four_bar()

@@ -563,7 +563,7 @@ def test_terms_of_two_joints_that_differ(elbow, late_log):
     assert choose_terms(given, late_log, Terms(choose=())) is None
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_no_joint_is_predicted_worse_than_by_the_plain_model(elbow, late_log):
     """By more than 5 % and two standard errors over blocks, on another motion, with and without what can be selected."""
     given = jaxdyn.model.with_leaves(elbow, {"springs.stiffness": jnp.zeros(2)})
@@ -586,7 +586,7 @@ def test_no_joint_is_predicted_worse_than_by_the_plain_model(elbow, late_log):
         np.testing.assert_allclose(found.choice.delay, late, atol=1e-3)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_same_motion_is_held_out_whatever_is_selected(elbow, late_log):
     """A selected cutoff or delay moves no stretch, else two models would be validated on different data."""
     part = slice(0, 2400)
@@ -600,7 +600,7 @@ def test_the_same_motion_is_held_out_whatever_is_selected(elbow, late_log):
     assert np.ptp([x.samples.t[len(x.samples) // 2] for x in seen]) < 0.15
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_what_is_not_there_is_hardly_ever_adopted(elbow):
     """The plain model with noise, six runs of two joints: of 72 trials three at most are adopted."""
     plain = jaxdyn.model.with_leaves(

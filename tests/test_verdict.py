@@ -225,7 +225,7 @@ def test_reversed_signs_of_all_torques_are_found():
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    "name", ["panda", "ur10e", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("rokae", "ur10", "kr300"))]
+    "name", ["ur10e", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("panda", "rokae", "ur10", "kr300"))]
 )
 def test_real_arms_stand_upright(shared_data, name):
     """Nothing is found in real logs; turned onto a wall, or with all signs reversed, that is named and nothing else."""
@@ -434,7 +434,7 @@ def test_estimates_keep_within_densities_and_room():
     assert all(filled_share(bounds, i, pi) <= 1.001 for i, pi in enumerate(links))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_missing_counterbalance_accuses_no_joint(shared_data):
     """The KR300's joint 3 fits the others with its sign reversed, because joint 2's counterbalance is missing."""
     findings = diagnose_identification(real(shared_data, "kr300"))
