@@ -398,7 +398,7 @@ def test_gradients_inside_a_kernel(checkpoint):
     agrees(jax.value_and_grad(cost, (0, 1, 2)), q, qd, np.array([1.0, 2.0]), in_axes=(0, 0, None))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_equations_of_motion():
     q, qd = states(3)
     for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, jaxdyn.regressor):

@@ -128,7 +128,7 @@ def test_the_riccati_recursion_meets_the_optimality_conditions():
     assert_allclose(gains[0], policy.gains, atol=1e-9)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
     rng, (steps, v, m) = np.random.default_rng(3), (4, 2, 2)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))

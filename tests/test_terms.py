@@ -660,7 +660,7 @@ def test_terms_that_are_none_are_refused(make, message, annotations_unchecked):
     assert repr(Terms(("armature",), choose=(), dead_zone=0.05)) == "Terms: armature; dead zone 0.05 rad/s or m/s"
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_scales_against_the_given_model(arm, log):
     samples, columns = preprocess(log, **FILTER), Columns()
 

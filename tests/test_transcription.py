@@ -560,7 +560,7 @@ def test_what_cannot_be_posed_is_refused():
         jaxdyn.trajectory.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 0, 0.1)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_torque_limits_are_constants_where_the_step_is_traced():
     solve = lambda dt: jaxdyn.trajectory.solve_by_inverse_dynamics(dataclasses.replace(reach(8), dt=dt)).cost
     assert jax.eval_shape(jax.grad(solve), jnp.asarray(0.1)).shape == ()
