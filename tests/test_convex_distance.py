@@ -163,7 +163,10 @@ def test_distances_of_many_pairs(kinds):
 
 @pytest.mark.parametrize(
     "kinds",
-    [*(pytest.param((x, x), marks=pytest.mark.nightly) for x in ("box", "cylinder")), ("hull", "ellipsoid")],
+    [
+        *(pytest.param((x, x), marks=pytest.mark.nightly) for x in ("box", "cylinder")),
+        pytest.param(("hull", "ellipsoid"), marks=pytest.mark.ci),
+    ],
     ids="-".join,
 )
 def test_exchanged_cores_and_single_precision(kinds):

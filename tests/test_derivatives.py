@@ -155,7 +155,9 @@ def test_second_derivatives_of_inverse_dynamics_equal_differences():
     assert relative(got, reference) < 1e-12
 
 
-@pytest.mark.parametrize("n", [4, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 30))])
+@pytest.mark.parametrize(
+    "n", [pytest.param(4, marks=pytest.mark.ci), *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 30))]
+)
 def test_the_inverse_of_the_mass_matrix_inverts_it(n):
     chain = random_chain(n)
     q, qd, tau = random_state(n)

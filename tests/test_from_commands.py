@@ -57,6 +57,7 @@ def errors(found, true):
     return np.stack([(found[x] - true.truth(x)) / found.deviations(x) for x in JUDGED])
 
 
+@pytest.mark.ci
 def test_the_servo_of_a_pendulum_is_identified_from_commands():
     bare, true = pendulum()
     found = identify_from_commands(bare, pendulum_log(), step=1e-3)

@@ -35,7 +35,9 @@ def check(f, chain, state, accuracy=1e-12):
         assert relative(x, y) < accuracy, name
 
 
-@pytest.mark.parametrize("floating", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "floating", [pytest.param(False, marks=pytest.mark.ci), pytest.param(True, marks=pytest.mark.nightly)]
+)
 def test_the_biped_is_generated_with_few_operations(floating):
     """Ten joints, and sixteen coordinates of the floating one: thousands of operations, where sums had 1.55 million."""
     chain = textbook.biped(floating=floating)

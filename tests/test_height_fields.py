@@ -130,8 +130,7 @@ BODIES = {
     "cylinder": Geometry("ball", "cylinder", np.eye(4), (0.1, 0.1, 0.4)),
     "ellipsoid": Geometry("ball", "ellipsoid", np.eye(4), (0.1, 0.2, 0.3)),
 }
-OFTEN = "capsule", "ellipsoid"
-KINDS = [pytest.param(kind, marks=() if kind in OFTEN else pytest.mark.nightly) for kind in BODIES]
+KINDS = [pytest.param(kind, marks=() if kind == "ellipsoid" else pytest.mark.nightly) for kind in BODIES]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -215,6 +214,7 @@ def test_derivatives_with_respect_to_the_terrain_s_pose_and_extent():
         np.testing.assert_allclose(leaf(gradient)[index], slope, atol=1e-8)
 
 
+@pytest.mark.ci
 def test_points_exactly_on_the_surface_and_its_edges_have_finite_results():
     shapes = on_terrain(geometry.sphere("ball"))
     corners = triangles(beyond=0).reshape(-1, 3)

@@ -118,6 +118,7 @@ def test_states_convert_to_the_layouts_of_pinocchio_and_mujoco_and_back(kind):
             layouts.to_pinocchio_vector(chain, qd)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", COMPILED)
 def test_derivatives_are_those_of_automatic_differentiation(kind):
     chain = arm(kind)

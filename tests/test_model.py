@@ -157,6 +157,7 @@ def test_rollouts_under_wrenches_are_repeated_steps(by_step):
         assert relative(positions[k + 1], q) < 1e-13 and relative(velocities[k + 1], qd) < 1e-13
 
 
+@pytest.mark.ci
 def test_attached_bodies_and_changed_masses_equal_those_of_pinocchio():
     """A payload on a tool frame and on a link, against Pinocchio; derivatives by mass at a fixed centre of mass."""
     pin = pytest.importorskip("pinocchio")
