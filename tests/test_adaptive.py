@@ -292,7 +292,7 @@ def test_a_panda_of_other_masses_is_tracked(law):
         assert least.min() > 0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     """One link adapted, friction of all joints, 1 kHz: the error fades and the load that the motion excites is found."""
     model = jaxdyn.model.with_leaves(

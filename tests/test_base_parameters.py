@@ -152,11 +152,11 @@ def test_base_parameters_of_the_planar_elbow_by_name():
 @pytest.mark.parametrize(
     ("robot", "terms", "size"),
     [
-        pytest.param(robots.panda, (), 43, marks=pytest.mark.ci),
+        pytest.param(robots.panda, (), 43, marks=pytest.mark.nightly),
         (robots.panda, FRICTION, 64),
-        pytest.param(robots.ur10, (), 36, marks=pytest.mark.ci),
-        pytest.param(robots.ur10, ("armature",), 40, marks=pytest.mark.ci),
-        pytest.param(robots.ur10, ("armature", *FRICTION), 58, marks=pytest.mark.ci),
+        pytest.param(robots.ur10, (), 36, marks=pytest.mark.nightly),
+        pytest.param(robots.ur10, ("armature",), 40, marks=pytest.mark.nightly),
+        pytest.param(robots.ur10, ("armature", *FRICTION), 58, marks=pytest.mark.nightly),
     ],
 )
 def test_structural_ranks_of_arms(robot, terms, size):

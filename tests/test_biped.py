@@ -129,7 +129,9 @@ def test_the_two_forms_are_the_same_robot():
     assert virtual == ["left_ankle", "left_hip", "right_hip", "right_ankle"]
 
 
-@pytest.mark.parametrize("name", ["fixed", *(pytest.param(x, marks=pytest.mark.ci) for x in ("floating", "mechanism"))])
+@pytest.mark.parametrize(
+    "name", ["fixed", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("floating", "mechanism"))]
+)
 def test_reaction_and_zero_moment_point_equal_sums_over_links(name):
     chain, (q, v, a) = {
         "fixed": lambda: (FIXED, state()),

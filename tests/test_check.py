@@ -194,7 +194,7 @@ def test_closest_approaches_between_samples(arm):
 
 
 @pytest.mark.filterwarnings("ignore:.*the mass matrix is singular")  # the base has no mass
-@pytest.mark.parametrize("kind", ["all kinds of joints", pytest.param("a floating base", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("kind", ["all kinds of joints", pytest.param("a floating base", marks=pytest.mark.nightly)])
 def test_approaches_against_dense_samples(kind):
     """With revolute, prismatic, helical and offset joints, and a free joint: no dense sample is below the bounds."""
     chain = random_chain(4, seed=5) if kind != "a floating base" else jaxdyn.io.loads(ARM, floating_base=True)

@@ -59,7 +59,7 @@ def knot(q):
     return Knot(jnp.array(0), jnp.zeros(()), q, zero, zero, zero, jnp.array(0.1))
 
 
-@pytest.mark.parametrize("part", ["constraint", "cost"])
+@pytest.mark.parametrize("part", ["constraint", pytest.param("cost", marks=pytest.mark.nightly)])
 def test_values_are_those_of_distances_and_derivatives_those_of_differences(part):
     arm, shapes = planar_arm()
     least, weight = jnp.array([0.1, 0.2, 0.3, 0.4]), jnp.array([1.0, 2.0, 3.0, 4.0])
@@ -86,7 +86,9 @@ SOLVERS = {
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(
+    "solver", [pytest.param(x, marks=() if x == "splines" else pytest.mark.nightly) for x in SOLVERS]
+)
 def test_motions_pass_the_pillar(solver):
     robot, shapes = sliding()
     still = jnp.zeros(2)
@@ -140,7 +142,7 @@ def test_a_redundant_arm_reaches_a_pose_beside_an_obstacle():
     assert_allclose(free.q, POSTURE, atol=1e-12)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_batch_of_targets_has_the_solutions_of_each():
     target = jaxdyn.frame_pose(planar_arm()[0], POSTURE)
     targets = jnp.stack([target] * 3).at[1:, 0, 3].add(jnp.array([0.01, -0.02]))
@@ -157,7 +159,7 @@ def test_a_target_within_the_obstacle_is_out_of_reach():
     assert np.isfinite(found.q).all() and "clearance -" in repr(found)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_solutions_follow_the_target_where_no_distance_holds_them():
     """With a distance that the guess keeps, against a second search; the arm has as many joints as the error has components."""
     arm, shapes = planar_arm()
@@ -185,7 +187,7 @@ def test_solutions_follow_the_target_where_no_distance_holds_them():
     assert_allclose(reverse, difference @ np.arange(4.0), rtol=1e-5)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_inverse_kinematics_with_a_clearance_in_single_precision():
     arm, shapes = jax.tree.map(
         lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, planar_arm()

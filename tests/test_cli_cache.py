@@ -86,7 +86,9 @@ main(["identify"])
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(("given", "used"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
+@pytest.mark.parametrize(
+    ("given", "used"), [pytest.param({}, "1", marks=pytest.mark.nightly), ({"OPENBLAS_NUM_THREADS": "3"}, "3")]
+)
 def test_blas_uses_one_thread_unless_the_user_sets_a_number(given, used, tmp_path):
     # OpenBLAS reads the variable when NumPy is imported
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"} | given

@@ -119,7 +119,7 @@ def test_one_link_alone_and_limbs_that_mirror_each_other(files, tmp_path):
     np.testing.assert_allclose(again.inertia[:, [1, 3, 6]], truth.inertia[:, [1, 3, 6]], atol=0.02)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_links_known_to_a_deviation(files, tmp_path):
     """A model that is trusted to 5 %, and wrong by 25 %, gives way to the data."""
     out = tmp_path / "out"

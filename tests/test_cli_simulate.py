@@ -129,7 +129,7 @@ def test_a_payload_is_a_point_mass_in_its_frame():
     np.testing.assert_allclose(gained, 0.5 * 1.7 * speed @ speed, rtol=1e-9)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_folded_arm_is_tracked_and_a_robot_that_leaves_the_motion_is_no_log(files, capsys):
     """Folded, the first joint moves a fiftieth of the stretched arm's inertia, which fixed gains would not survive."""
     two = jaxdyn.textbook.planar_elbow(m1=0.5, m2=4.0, l1=1.0, l2=1.0)

@@ -139,6 +139,7 @@ def test_the_page_shows_the_numbers(comparison, tmp_path):
     assert text.count('<figure class="plot">') == 1 and text.count("<h1>") == 1
 
 
+@pytest.mark.ci
 def test_models_with_coupled_joints_are_compared_by_coordinate(log, tmp_path):
     arm = jaxdyn.with_coupling(known_arm(), np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -0.5]]))
     heavy = jaxdyn.with_inertial_parameters(arm, 1.1 * arm.inertia)

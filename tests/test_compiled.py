@@ -23,7 +23,15 @@ def _count(event, *_, **__):
 
 jax.monitoring.register_event_duration_secs_listener(_count)
 GROUPS = "dynamics", "quantities", "frames", "motion", "control"
-DEFAULT = "inverse_dynamics", "step", "jacobian", "rollout"
+DEFAULT = "inverse_dynamics", "step"
+OFTEN = (
+    "regressor",
+    "aba",
+    "operational_space",
+    "distances",
+    "constraint_jacobian",
+    "gravity_compensation",
+)  # of each group
 
 
 def check_second_call(function, arguments):
@@ -43,7 +51,7 @@ def named_cases():
         for name, case in cases.items():
             function = name.split(",")[0]
             if function.isidentifier() and function.islower() and not case.dear:
-                marks = () if name in DEFAULT else (pytest.mark.ci,)
+                marks = () if name in DEFAULT else (pytest.mark.ci if name in OFTEN else pytest.mark.nightly,)
                 yield pytest.param(case, id=f"{group}-{name}", marks=marks)
 
 

@@ -265,7 +265,7 @@ def test_bodies_without_thickness_get_some():
     assert names == () and np.array_equal(same.inertia, [own, own])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_panda_is_identified_as_accurately_as_by_least_squares():
     """70 parameters from 4 s at 500 Hz with torque noise of 0.05 N m."""
     truth = robots.panda()

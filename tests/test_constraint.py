@@ -127,7 +127,7 @@ def test_linkages_equal_their_closed_forms(name):
     assert (full.rank == 2).all() and not full.redundant.any() and full.consistent.all() and full.residual.max() < 1e-11
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_balanced_five_bar_has_two_decoupled_equations():
     m3, m4, l1, l2, c4 = 1.3, 0.9, 0.8, 0.35, 0.4
     sizes = {**FIVE_BAR, "com_distances": (0.3, 0.15, m4 * l1 * c4 / (m3 * l2), c4)}

@@ -73,7 +73,7 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
             np.testing.assert_allclose(got, [133.00525246, -29.94223324, -3.03276856], atol=1e-8)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_error_under_computed_torque_is_a_linear_oscillator():
     """Friction, springs and all: at random states, and over a second against the oscillator's closed form."""
     chain = jaxdyn.model.with_leaves(random_chain(3, 4), {"friction.coulomb_velocity": jnp.full(3, 0.5)})
@@ -121,7 +121,7 @@ def test_gravity_compensation_and_pd_lose_energy_at_the_rate_of_their_damping():
     assert np.abs(run(q, v)).max() < 1e-10
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_pd_with_gravity_brings_a_panda_to_its_goal():
     """From far away: V never increases, and the arm arrives."""
     panda = jaxdyn.robots.panda()
@@ -175,7 +175,7 @@ def test_integral_action_reaches_the_goal_on_a_panda_of_other_masses():
     assert np.abs(run(200.0)[0]).max() < 1e-6
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_gains_about_a_quaternion_lose_energy_too():
     chain = random_mechanism(3, free=False)
     q, v, _ = mechanism_state(chain, 1)
@@ -207,7 +207,7 @@ def test_the_drift_is_the_rate_of_the_momentum_without_torques():
     assert relative(got, expected) < 1e-12
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_frame_accelerations_are_derivatives_of_twists():
     chain = random_mechanism(4)
     q, v, a = mechanism_state(chain, 3)
@@ -236,7 +236,7 @@ def watched(chain, observer, start, torque, external, dt, steps):
     )
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers_from_a_bad_sample():
     chain, q, v, dt = jaxdyn.textbook.pendulum(2), jnp.array([0.4, -0.9]), jnp.zeros(2), 1e-2
     push, gain = jnp.array([1.5, -0.7]), jnp.array([20.0, 60.0])
@@ -253,6 +253,7 @@ def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers
         assert relative(update(state, holding).residual, -push * jnp.expm1(-gain * dt)) < 1e-12
 
 
+@pytest.mark.ci
 def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     chain = dataclasses.replace(jaxdyn.textbook.pendulum(2, damping=0.2), armature=jnp.full(2, 0.1))
     pushed, dt, begin = np.array([1.5, -0.7]), 1e-3, 0.1
@@ -274,7 +275,7 @@ def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     )
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_rollout_without_memory_is_a_rollout():
     chain = jaxdyn.textbook.pendulum(2, damping=0.1)
     q, v, _ = random_state(2, 5)

@@ -14,6 +14,14 @@ from jaxdyn.geometry.cores import Core, gap
 
 KINDS = "sphere", "capsule", "box", "cylinder", "ellipsoid", "hull"
 PAIRS = list(itertools.combinations_with_replacement(KINDS, 2))
+OFTEN = (
+    ("sphere", "hull"),
+    ("box", "box"),
+    ("box", "cylinder"),
+    ("cylinder", "ellipsoid"),
+    ("capsule", "hull"),
+    ("hull", "hull"),
+)
 SHALLOW = 0.03  # m; extents are 0.1 to 0.8 m
 
 
@@ -128,11 +136,14 @@ def check_against_coal(kinds, pair):
     assert np.mean(np.abs(difference) < 1e-9) > 0.85
 
 
-@pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
+@pytest.mark.parametrize(
+    "kinds", [pytest.param(x, marks=() if x in OFTEN else pytest.mark.nightly) for x in PAIRS], ids="-".join
+)
 def test_distances_are_those_of_coal(kinds):
     check_against_coal(kinds, random_pair(kinds, 2000, 0))
 
 
+@pytest.mark.ci
 def test_distances_of_aligned_cores_are_those_of_coal():
     for kinds in (("box", "cylinder"), ("box", "hull"), ("cylinder", "cylinder"), ("capsule", "ellipsoid")):
         check_against_coal(kinds, aligned_pair(kinds, 2000, 0))
@@ -150,7 +161,14 @@ def test_distances_of_many_pairs(kinds):
         assert np.isfinite(n).all()
 
 
-@pytest.mark.parametrize("kinds", [("box", "box"), ("cylinder", "cylinder"), ("hull", "ellipsoid")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        *(pytest.param((x, x), marks=pytest.mark.nightly) for x in ("box", "cylinder")),
+        pytest.param(("hull", "ellipsoid"), marks=pytest.mark.ci),
+    ],
+    ids="-".join,
+)
 def test_exchanged_cores_and_single_precision(kinds):
     pair = random_pair(kinds, 500, 2, 0.5, 1.5)
     value, n, *_ = map(np.asarray, distances(kinds, core(*pair[0]), core(*pair[1])))
@@ -215,7 +233,7 @@ SPECIAL = {  # kinds, sizes, centre of B in the frame of A, and signed distance;
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.nightly)])
 def test_special_positions(name, dtype):
     first, second, *sizes, centre, expected = SPECIAL[name]
     origin = np.array((0.7, -1.3, 0.4))

@@ -53,15 +53,12 @@ def gravity(tmp_path_factory):
     return path
 
 
-def slow(*names):
-    often = (*names, "forward_dynamics")
-    return [
-        pytest.param(name, marks=() if name in names else pytest.mark.ci if name in often else pytest.mark.nightly)
-        for name in FUNCTIONS
-    ]
+def one_often(often, marks=()):
+    """All functions, of which one has these marks, and the others run at night."""
+    return [pytest.param(name, marks=marks if name == often else pytest.mark.nightly) for name in FUNCTIONS]
 
 
-@pytest.mark.parametrize("name", slow("policy"))
+@pytest.mark.parametrize("name", one_often("policy"))
 def test_loaded_equals_the_function(name, tmp_path):
     function, arguments = FUNCTIONS[name]
     jaxdyn.deployment.export_function(
@@ -77,7 +74,7 @@ def test_loaded_equals_the_function(name, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "f"]
 
 
-@pytest.mark.parametrize("name", slow())
+@pytest.mark.parametrize("name", one_often("forward_dynamics", pytest.mark.ci))
 def test_batches_of_any_size(name, tmp_path):
     function, arguments = FUNCTIONS[name]
     jaxdyn.deployment.export_function(function, CHAIN, *arguments, path=tmp_path / "f", batch=True, platforms=(HERE,))
@@ -91,7 +88,7 @@ def test_batches_of_any_size(name, tmp_path):
         assert all(len(x) == size for x in jax.tree.leaves(out))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_floating_tree(tmp_path):
     chain = random_mechanism(coupled=False)
     state = mechanism_state(chain)

@@ -75,7 +75,7 @@ def test_forward_dynamics_derivatives_equal_automatic_differentiation_of_articul
         assert relative(x, y) < 1e-11
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_forward_dynamics_derivatives_of_a_coupled_robot_equal_differences():
     chain, (q, qd, tau), _ = problem("free and coupled")
     closed = jax.jit(jaxdyn.forward_dynamics_derivatives)(chain, q, qd, tau)
@@ -107,7 +107,7 @@ def test_derivatives_of_dynamics_equal_those_of_pinocchio():
             assert relative(got[i], np.array(reference)) < 1e-11
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_parameters_are_the_regressor_and_its_accelerations():
     chain, (q, qd, x), _ = problem("serial")
     inverse = jaxdyn.inverse_dynamics_derivatives(chain, q, qd, x, parameters=True)
@@ -119,7 +119,7 @@ def test_parameters_are_the_regressor_and_its_accelerations():
     assert jaxdyn.inverse_dynamics_derivatives(chain, q, qd, x).parameters is None
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_gradients_of_one_state_and_of_a_compiled_batch_are_the_closed_forms():
     chain = random_chain(4)
     state = jnp.stack([jnp.stack(random_state(4, seed)) for seed in range(4)], axis=1)  # as many states as joints
@@ -155,7 +155,9 @@ def test_second_derivatives_of_inverse_dynamics_equal_differences():
     assert relative(got, reference) < 1e-12
 
 
-@pytest.mark.parametrize("n", [4, *(pytest.param(n, marks=pytest.mark.ci) for n in (1, 30))])
+@pytest.mark.parametrize(
+    "n", [pytest.param(4, marks=pytest.mark.ci), *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 30))]
+)
 def test_the_inverse_of_the_mass_matrix_inverts_it(n):
     chain = random_chain(n)
     q, qd, tau = random_state(n)

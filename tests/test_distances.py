@@ -18,8 +18,11 @@ from jaxdyn.spatial.so3 import rotation_exp
 
 coal = pytest.importorskip("coal")
 EXACT = ("sphere", "capsule", "box", "cylinder", "plane")
+OFTEN = {("sphere", "box"), ("sphere", "plane"), ("capsule", "capsule"), ("capsule", "cylinder"), ("box", "plane")}
 EXACT_PAIRS = [
-    (a, b) for a, b in itertools.product(EXACT, EXACT) if {a, b} != {"plane"} and not {a, b} <= {"box", "cylinder"}
+    pytest.param((a, b), marks=() if (a, b) in OFTEN else pytest.mark.nightly)
+    for a, b in itertools.product(EXACT, EXACT)
+    if {a, b} != {"plane"} and not {a, b} <= {"box", "cylinder"}
 ]
 SIZES = {"sphere": (0, 0, 0), "capsule": (0, 0, 0.3), "box": (0.2, 0.3, 0.1), "plane": (0, 0, 0)}
 SIZES["cylinder"] = 0.2, 0.2, 0.3
@@ -127,7 +130,14 @@ def highest(kind, size, n):
     return np.hypot(n[..., 0], n[..., 1]) * size[..., 0] + along[..., 2] if kind == "cylinder" else along.sum(-1)
 
 
-@pytest.mark.parametrize("kinds", [("capsule", "box"), ("capsule", "cylinder"), ("sphere", "cylinder")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(("capsule", "box"), marks=pytest.mark.ci),
+        *(pytest.param((x, "cylinder"), marks=pytest.mark.nightly) for x in ("capsule", "sphere")),
+    ],
+    ids="-".join,
+)
 def test_in_overlap_no_direction_separates_better(kinds):
     """All segments enter the other core; gap(n) of every direction is a bound of the distance."""
     pose, size, radius = two_shapes(kinds, 1000, seed=6, reach=0.1)
@@ -218,6 +228,7 @@ def states():
     return jnp.asarray(np.random.default_rng(0).uniform(-2, 2, (40, 5)))
 
 
+@pytest.mark.ci
 def test_pairs_are_in_the_order_of_the_shapes(states):
     chain, shapes = robot()
     poses = jaxdyn.forward_kinematics(chain, states[0])
@@ -233,6 +244,7 @@ def test_pairs_are_in_the_order_of_the_shapes(states):
         np.testing.assert_allclose(first + d * n, second, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_batches_single_states_and_transformations_agree(states):
     chain, shapes = robot()
     one = np.stack([distances(chain, shapes, q) for q in states])
@@ -250,6 +262,7 @@ def test_batches_single_states_and_transformations_agree(states):
     np.testing.assert_allclose(enlarged[0] - enlarged[1], 0.02, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_derivatives_of_a_robot(states):
     chain, shapes = robot()
     value = jax.jit(jax.vmap(lambda q: distances(chain, shapes, q)))
@@ -269,6 +282,7 @@ def test_derivatives_of_a_robot(states):
     np.testing.assert_allclose(tangent, numeric, atol=1e-7)
 
 
+@pytest.mark.ci
 def test_float32_far_from_the_origin():
     chain, shapes = robot()
     states = np.random.default_rng(1).uniform(-2, 2, (100, 5))
@@ -322,23 +336,22 @@ def special_pairs():
 
 
 @pytest.mark.parametrize(
-    "dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.ci)], ids=["float64", "float32"]
+    "dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.nightly)], ids=["float64", "float32"]
 )
-def test_exact_symmetry_is_finite_and_right(dtype):
+@pytest.mark.parametrize("order", [1, pytest.param(-1, marks=pytest.mark.nightly)])
+def test_exact_symmetry_is_finite_and_right(dtype, order):
     for name, kinds, poses, sizes, radii, truth in special_pairs():
-        for order in (1, -1):
-            given = [jnp.asarray(np.array(x)[::order], dtype)[None] for x in (poses, sizes, radii)]
-            found = on_two_bodies(kinds[::order], *given)
-            # the chain of the bodies is of float64, and so is the computation
-            np.testing.assert_allclose(
-                found.distance[0, 0], truth, atol=1e-6 if dtype == jnp.float32 else 1e-12, err_msg=name
-            )
-            np.testing.assert_allclose(np.linalg.norm(found.normal), 1, atol=1e-6, err_msg=name)
-            assert all(np.isfinite(x).all() for x in jax.tree.leaves(on_two_bodies(kinds[::order], *given, slopes))), (
-                name
-            )
+        given = [jnp.asarray(np.array(x)[::order], dtype)[None] for x in (poses, sizes, radii)]
+        found = on_two_bodies(kinds[::order], *given)
+        # the chain of the bodies is of float64, and so is the computation
+        np.testing.assert_allclose(
+            found.distance[0, 0], truth, atol=1e-6 if dtype == jnp.float32 else 1e-12, err_msg=name
+        )
+        np.testing.assert_allclose(np.linalg.norm(found.normal), 1, atol=1e-6, err_msg=name)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(on_two_bodies(kinds[::order], *given, slopes))), name
 
 
+@pytest.mark.nightly
 def test_batch_of_random_touching_pairs_has_no_nan():
     """Poses on a coarse lattice, where shapes are often parallel, concentric or touching."""
     rng = np.random.default_rng(4)

@@ -319,7 +319,7 @@ def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
     np.testing.assert_allclose(jaxdyn.mechanisms.motor_rates(wrist, jnp.asarray([0, 1.0, 0])), [0, 45, 32])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_drives_stay_in_single_precision():
     chain = jax.tree.map(lambda x: x.astype(np.float32), driven())
     x = [v.astype(np.float32) for v in state(N)]

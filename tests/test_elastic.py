@@ -74,7 +74,7 @@ def energies(chain, elastic, q, theta, qd, thetad, tau_m):
     }
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     chain = arm()
     elastic, s = drives(chain), state()
@@ -122,7 +122,7 @@ def swing(chain, q, qd, times):
     return *motion, jax.vmap(lambda *x: jaxdyn.total_energy(chain, *x))(*motion)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_elastic_link_has_the_equations_and_the_motion_of_the_example():
     inertia, rotor, k, weight = 0.3, 0.1, 40.0, 1.5 * 0.4
     values = {"mass": 1.5, "com_distance": 0.4, "link_inertia": inertia, "motor_inertia": rotor, "stiffness": k}
@@ -185,7 +185,7 @@ def test_elastic_inverse_dynamics_refuse_damped_springs():
         jax.block_until_ready(inverse(chain, drives(chain), *state()))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_stiff_joints_become_rigid_at_first_order():
     """Torques and motions differ from those of rigid joints with the armature J by a constant over K."""
     chain = jaxdyn.model.with_leaves(arm(), {"friction.coulomb": jnp.zeros(N), "friction.stribeck": jnp.zeros(N)})

@@ -110,6 +110,7 @@ def test_the_values_solve_the_rows_that_the_consistent_estimate_fits(exact, esti
     np.testing.assert_allclose(np.linalg.inv(a.T @ a), found.independent_covariance, rtol=0.1, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_intervals_hold_the_truth_at_their_stated_rate(exact):
     """200 noise draws of a run of 100 samples; three joints of one noise, and of different ones."""
     _, base, _, rows, truth = exact
@@ -245,6 +246,7 @@ def errors_of(arm, result):
     return np.sqrt(np.mean((held - truth) ** 2)), inside.mean()
 
 
+@pytest.mark.ci
 def test_an_identification_with_hubers_weights_withstands_collisions(logged):
     arm, log = logged
     rng = np.random.default_rng(0)

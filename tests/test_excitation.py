@@ -312,7 +312,7 @@ def elbow_search(elbow):
     return excitation_design._Search(chain, SHORT, limits, 0.9, room, Columns(), base, np.array([2.0, 0.5]))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     chain, limits, _ = elbow
     settings = {
@@ -553,7 +553,7 @@ def test_panda_beside_its_published_motion(shared_data):
     assert own.condition < published.condition and own.scaled_condition < published.scaled_condition / 2
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_command_line(tmp_path, capsys):
     model = tmp_path / "arm.urdf"
     link = '<link name="{}"><inertial><origin xyz="0.2 0 0.01"/><mass value="2"/>'

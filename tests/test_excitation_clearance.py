@@ -64,7 +64,7 @@ def above_floor(q):
     return np.minimum(elbow, elbow - REACH * np.sin(q.sum(axis=1))) - RADIUS
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_design_keeps_shapes_apart(known):
     chain, shapes = known
     settings = {"limits": motion_limits(chain), "search": QUICK}
@@ -85,6 +85,7 @@ def test_a_design_keeps_shapes_apart(known):
     assert design.quality.log_det > free.quality.log_det - 8
 
 
+@pytest.mark.ci
 def test_pairs_that_cannot_be_kept_apart_are_left_out_and_named(known):
     chain, shapes = known
     level = dataclasses.replace(geometry.floor(HEIGHT), link="level")  # of the first joint, which the upper arm touches
@@ -228,7 +229,7 @@ def test_the_command_says_that_nothing_is_kept_apart(tmp_path, capsys, given):
     assert main([*command, "--shapes", "none"]) == 2 and len(given) == 2
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_command_reports_the_smallest_distance(model, tmp_path, capsys):
     out = tmp_path / "traj.csv"
     quick = ["--duration", "3", "--frequency", "1.4", "--starts", "1", "--rounds", "4", "--rate", "300"]

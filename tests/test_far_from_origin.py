@@ -175,7 +175,7 @@ def test_light_links_far_from_a_branching_are_accurate(distance):
     assert error(inverse, np.linalg.inv(expected)) < 1e-5
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_equal_to_pinocchio_at_a_kilometre():
     pin = pytest.importorskip("pinocchio")
     make, at = ROBOTS["floating base"]

@@ -57,6 +57,7 @@ def errors(found, true):
     return np.stack([(found[x] - true.truth(x)) / found.deviations(x) for x in JUDGED])
 
 
+@pytest.mark.ci
 def test_the_servo_of_a_pendulum_is_identified_from_commands():
     bare, true = pendulum()
     found = identify_from_commands(bare, pendulum_log(), step=1e-3)
@@ -95,6 +96,7 @@ def window_of(log, plan_of=None):
     return plan, _windows(_motions([log]), 1.0), table[0, free[1]]
 
 
+@pytest.mark.nightly
 def test_sensitivities_are_the_derivatives_of_the_simulated_positions():
     plan, windows, values = window_of(pendulum_log())
     windows = windows.of(slice(2, 3))
@@ -220,7 +222,7 @@ def test_identify_of_the_command_line_fits_servos_to_logs_without_torques(tmp_pa
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_what_gravity_does_not_show_is_said_to_be_undetermined():
     bare, true = pendulum()
     level = lambda chain: dataclasses.replace(chain, gravity=jnp.zeros(3))
@@ -236,7 +238,7 @@ def test_what_gravity_does_not_show_is_said_to_be_undetermined():
     np.testing.assert_array_equal(found["kd"], 0.6)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_light_links_determine_only_ratios_to_the_gain():
     bare, true = pendulum()
     own = dataclasses.replace(true.chain, armature=jnp.array([50.0]))

@@ -35,7 +35,9 @@ def check(f, chain, state, accuracy=1e-12):
         assert relative(x, y) < accuracy, name
 
 
-@pytest.mark.parametrize("floating", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "floating", [pytest.param(False, marks=pytest.mark.ci), pytest.param(True, marks=pytest.mark.nightly)]
+)
 def test_the_biped_is_generated_with_few_operations(floating):
     """Ten joints, and sixteen coordinates of the floating one: thousands of operations, where sums had 1.55 million."""
     chain = textbook.biped(floating=floating)
@@ -68,7 +70,7 @@ def test_generated_functions_work_for_all_joints_in_batches_and_in_jax():
     assert j.g(state[0].astype(jnp.float32)).dtype == jnp.float32
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_letters_in_the_leaves_become_parameters():
     """The parameters of a textbook's system as arguments; the same numbers as from the formulas."""
     chain, leaves = textbook.planar_elbow(), symbolic.textbook_leaves("planar_elbow")
@@ -103,7 +105,7 @@ def test_wrong_leaves_and_parameters_are_refused():
         f.g(np.zeros(3))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_the_generated_c_program_gives_the_same_numbers(tmp_path):
     """The C program of the floating biped, compiled and called."""

@@ -77,18 +77,11 @@ def straight_at_rest():
     return chain, *(jnp.zeros(shape) for shape in ((N,), (N,), (N,), (N, 6), (6,)))
 
 
-# compiling the derivatives of all functions takes minutes: by default those of one of each kind
-ALWAYS = {"inverse_dynamics", "friction_force"}
-OFTEN = {"coriolis_matrix", "regressor"}  # code of their own; the rest on demand
+# compiling the derivatives of all functions takes minutes: by default those of one, in continuous integration of two
+MARKS = {"inverse_dynamics": pytest.mark.ci, "friction_force": ()}
 
 
-def _marks(name: str) -> tuple:
-    if name in ALWAYS:
-        return ()
-    return (pytest.mark.ci if name in OFTEN else pytest.mark.nightly,)
-
-
-NAMES = [pytest.param(name, marks=_marks(name)) for name in FUNCTIONS]
+NAMES = [pytest.param(name, marks=MARKS.get(name, pytest.mark.nightly)) for name in FUNCTIONS]
 
 
 @functools.cache
@@ -138,10 +131,7 @@ def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
         assert abs(rule[2][k] - recursion[2][k]) <= 1e-11 * scale
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.ci if name == "inverse_dynamics" else _marks(name)) for name in FUNCTIONS],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_plain_compiled_and_batched_calls_agree(name):
     """Compiled calls on one robot, a compiled batch of two robots in different states, and the same operations one by one."""
     f = flat(name)
@@ -238,7 +228,7 @@ def test_results_have_the_type_of_the_arguments(name):
         assert leaf.dtype == jnp.float32
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_results_and_gradients_are_accurate_in_single_precision():
     """Errors of single precision, relative to the largest entry of the result in each state."""
     chain = robots.panda()

@@ -68,7 +68,7 @@ def from_triangles(points, surface):
     return np.array(found) * np.where(points[:, 2] >= heights, 1, -1)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.nightly)])
 def test_a_sphere_has_its_exact_distance_from_all_triangles(dtype):
     shapes, q = on_terrain(geometry.sphere("ball", 0.05)), configurations(400)
     truth = from_triangles(q[:, :3], triangles()) - 0.05
@@ -85,6 +85,7 @@ def test_a_sphere_has_its_exact_distance_from_all_triangles(dtype):
     np.testing.assert_allclose(on_surface, 0, atol=10 * tolerance)
 
 
+@pytest.mark.ci
 def test_distances_far_above_and_far_outside_are_exact():
     shapes = on_terrain(geometry.sphere("ball", 0.0))
     q = configurations(60, reach=(2, 2, 4), offset=6)
@@ -129,9 +130,10 @@ BODIES = {
     "cylinder": Geometry("ball", "cylinder", np.eye(4), (0.1, 0.1, 0.4)),
     "ellipsoid": Geometry("ball", "ellipsoid", np.eye(4), (0.1, 0.2, 0.3)),
 }
+KINDS = [pytest.param(kind, marks=() if kind == "ellipsoid" else pytest.mark.nightly) for kind in BODIES]
 
 
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_level_field_is_a_floor(kind):
     own = geometry.make_shapes(FREE, [BODIES[kind]], pairs=[])
     level = geometry.height_field(np.full((4, 5), 0.1), (1.0, 1.0))
@@ -144,7 +146,7 @@ def test_a_level_field_is_a_floor(kind):
     assert (field - floor).min() > -1e-13 and (field - floor).max() < rounding
 
 
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_points_of_a_shape_bound_its_distance(kind):
     shapes, q = on_terrain(BODIES[kind]), configurations(30, reach=(1, 0.7, 0.3), offset=0.7)
     found = nearest(shapes, q).distance[:, 0]
@@ -180,7 +182,7 @@ def closest_surface_points(kind, shapes, q):
     return found.reshape(len(q), -1).min(axis=1)
 
 
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_derivatives_are_central_differences(kind):
     shapes, q = on_terrain(BODIES[kind]), configurations(100, seed=3)
     distance = lambda shapes, q: geometry.distances(FREE, shapes, q)[0]
@@ -200,6 +202,7 @@ def test_derivatives_are_central_differences(kind):
     assert not leaves.heights[0].any() and leaves.radius[0] == pytest.approx(-1)
 
 
+@pytest.mark.nightly
 def test_derivatives_with_respect_to_the_terrain_s_pose_and_extent():
     shapes, q = on_terrain(BODIES["sphere"]), jnp.asarray(configurations(1, seed=8)[0])
     distance = lambda shapes: geometry.distances(FREE, shapes, q)[0]
@@ -211,6 +214,7 @@ def test_derivatives_with_respect_to_the_terrain_s_pose_and_extent():
         np.testing.assert_allclose(leaf(gradient)[index], slope, atol=1e-8)
 
 
+@pytest.mark.ci
 def test_points_exactly_on_the_surface_and_its_edges_have_finite_results():
     shapes = on_terrain(geometry.sphere("ball"))
     corners = triangles(beyond=0).reshape(-1, 3)
@@ -301,6 +305,7 @@ def test_what_height_fields_cannot_do_is_named(annotations_unchecked):
         jaxdyn.io.with_inertias_of_shapes(FREE, [ground], 1000.0)
 
 
+@pytest.mark.ci
 def test_the_closest_approach_to_a_height_field():
     shapes = on_terrain(geometry.sphere("ball", 0.05))
     start, end = np.array([[-1.2, 0.0, 0.4, 1, 0, 0, 0], [1.2, 0.0, 0.2, 1, 0, 0, 0]])

@@ -164,6 +164,7 @@ def test_held_out_samples_are_predicted_by_a_fit_without_them(prior, log, result
     np.testing.assert_allclose(held.predicted_by(result.held_out_model), held.prediction, rtol=0, atol=1e-9)
 
 
+@pytest.mark.ci
 def test_held_out_figures_of_the_report_do_not_depend_on_the_fit_to_all_data(prior, log, result):
     """The re-simulation and the given inertias with identified drives use the model that predicted the held-out part."""
     late = log.t > 0.8 * log.t[-1]

@@ -63,7 +63,7 @@ def test_columns_of_a_mechanism_give_its_torque():
     assert_products(random_mechanism(4))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_factors_of_a_mechanism_keep_every_inner_product():
     """Few and many samples use different programs; both are compared with single rows."""
     chain = random_mechanism(4)

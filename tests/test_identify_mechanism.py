@@ -225,7 +225,7 @@ def test_a_standing_biped_by_all_rows():
     assert (np.asarray(result.chain.inertia[:5]) == 0).all()  # links within the free joint stay none
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_friction_with_memory_of_a_bipeds_joints(tmp_path):
     """By all rows, its widths are found too; on held feet without force plates, they are given."""
     chain, prior, log, _ = standing()
@@ -255,7 +255,7 @@ def test_friction_with_memory_of_a_bipeds_joints(tmp_path):
     np.testing.assert_allclose(np.stack(stepped), whole, rtol=1e-4, atol=1e-4 * np.abs(whole).max())
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_standing_biped_by_the_rows_of_its_base_alone():
     chain, prior, log, _ = standing()
     result = jaxdyn.identify(prior, dataclasses.replace(log, tau=np.full_like(log.tau, np.nan)))
@@ -265,7 +265,7 @@ def test_a_standing_biped_by_the_rows_of_its_base_alone():
     assert np.isnan(result.validation[0].fit.rms[6:]).all() and result.validation[0].fit.rms[:6].max() < 1.0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_biped_on_held_feet_without_force_plates():
     """Joint torques suffice to predict unseen motion, but leave feet that never move undetermined."""
     chain, prior, log, _ = standing()
@@ -317,7 +317,7 @@ def five_bar_log():
     return chain, pin, MechanismLog(np.arange(len(q)) * 2 * STEP, seen, tau, constraints=(pin,), source="five-bar")
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_five_bar_without_encoders_at_its_passive_joints():
     chain, _, log = five_bar_log()
     prior = jaxdyn.with_inertial_parameters(chain, chain.inertia * np.array([[0.8], [1.2], [0.9], [1.1]]))

@@ -146,7 +146,7 @@ def test_halves_that_do_not_agree_are_named():
     assert split_half(dense_blocks([rows]), BASE) is None
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_halves_and_pairs_of_real_runs_agree(shared_data):
     names = ("UR10e 30 s", "UR10e ptp", "Panda", "KR300 B")
     found = list(intervals.real("weighted", names))
@@ -156,7 +156,7 @@ def test_halves_and_pairs_of_real_runs_agree(shared_data):
         assert plain.share < 0.85 and plain.rms > 1.5, what
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_intervals_hold_on_simulated_logs():
     problems, truth = intervals.simulated(10, 20.0)
     estimates = [intervals.estimate("weighted", problem) for problem in problems]
@@ -166,7 +166,10 @@ def test_intervals_hold_on_simulated_logs():
     assert intervals.coverage([smaller], truth)[1] > 1.9 * intervals.coverage(estimates[:1], truth)[1]
 
 
-PATHS = ("plain", *(pytest.param(x, marks=pytest.mark.ci) for x in ("short", "mimic", "together", "mechanism")))
+PATHS = [
+    pytest.param("plain", marks=pytest.mark.ci),
+    *(pytest.param(x, marks=pytest.mark.nightly) for x in ("short", "mimic", "together", "mechanism")),
+]
 
 
 def coulomb_errors(path, seed):

@@ -83,6 +83,7 @@ def test_bad_input_says_what_is_wrong():
         jaxdyn.inverse_kinematics(PANDA, target, "nothing")
 
 
+@pytest.mark.ci
 def test_the_position_nearest_to_the_guess_is_found():
     """Of a planar arm whose elbow may be on either side: whichever of the two the guess is near."""
     arm = jaxdyn.textbook.planar_elbow()
@@ -109,6 +110,7 @@ def ball_and_slider():
     )
 
 
+@pytest.mark.nightly
 def test_solutions_follow_the_target_and_the_robot():
     """To first order the frame stays where it should be, by the least motion, of the joints that are not at a limit."""
     chain, q = ball_and_slider(), jnp.array([0.5, 0.5, -0.1, 0.7, 0.4, 0.3])  # a unit quaternion
@@ -140,7 +142,7 @@ def test_solutions_follow_the_target_and_the_robot():
         assert_allclose(v, np.linalg.pinv(rows) @ rows @ v, atol=1e-10)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_ball_joint_and_a_slider_reach_a_pose():
     """Within the limits; where the starts are."""
     chain = ball_and_slider()
@@ -217,7 +219,7 @@ def test_the_example_of_the_book_is_solved():
     assert_allclose(again.q, expected, atol=1e-8)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_weights_select_parts_of_the_error_also_in_single_precision():
     targets = reachable(PANDA, 16, seed=3)[1]
     position = once(

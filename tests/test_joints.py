@@ -18,6 +18,7 @@ UNIVERSAL = np.eye(6)[[0, 1]]
 CYLINDRICAL = np.eye(6)[[2, 5]]
 SCREWS = {"planar": PLANAR, "universal": UNIVERSAL, "cylindrical": CYLINDRICAL}
 KINDS = sorted(SCREWS)
+COMPILED = [pytest.param(kind, marks=() if kind == "planar" else pytest.mark.nightly) for kind in KINDS]
 
 
 def arm(kind: str, dtype=None) -> jaxdyn.Chain:
@@ -79,7 +80,7 @@ def body_axes(chain: jaxdyn.Chain, kind: str, q: jnp.ndarray) -> jnp.ndarray:
     return jax.jacfwd(velocities)(jnp.zeros(chain.nv))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPILED)
 def test_dynamics_agree_with_pinocchio(kind):
     chain = arm(kind)
     pin, model = to_pinocchio(chain, kind)
@@ -117,7 +118,8 @@ def test_states_convert_to_the_layouts_of_pinocchio_and_mujoco_and_back(kind):
             layouts.to_pinocchio_vector(chain, qd)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", COMPILED)
 def test_derivatives_are_those_of_automatic_differentiation(kind):
     chain = arm(kind)
     q, qd, qdd = state(chain)
@@ -127,7 +129,7 @@ def test_derivatives_are_those_of_automatic_differentiation(kind):
         assert relative(found[k], jax.jacfwd(at)(x)) < 1e-11
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPILED)
 def test_joints_of_all_kinds_work_in_batches_and_single_precision(kind):
     chain = arm(kind)
     q, qd, qdd = (jnp.stack([x, 2 * x, -x]) for x in state(chain))

@@ -23,7 +23,7 @@ ELBOW = jaxdyn.textbook.planar_elbow()
 ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs
 METHODS = "semi_implicit_euler", "explicit_euler", "rk4", "implicit_damping"
 RNG = np.random.default_rng(0)
-# compiled for the interpreter, such programs take up to a minute: the tier ci has them in one precision
+# compiled for the interpreter, such programs take up to a minute: the tier ci has one method in one precision
 DTYPES = pytest.param(np.float64, marks=pytest.mark.ci), pytest.param(np.float32, marks=pytest.mark.nightly)
 
 
@@ -80,7 +80,7 @@ def made(monkeypatch):
     return kernels
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_in_a_rollout_that_falls_back_the_dynamics_are_kernels(made):
     q, qd = states(2)
     policy = lambda t, q, qd: -jnp.sort(q) - qd
@@ -126,7 +126,7 @@ def loops_over_links(monkeypatch):
 
 
 @pytest.mark.usefixtures("loops_over_links")
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_links_of_large_robots_stay_loops():
     q, qd = states(3)
     agrees(lambda q, qd: jaxdyn.forward_dynamics(ARM, q, qd, -qd), q, qd)
@@ -193,7 +193,7 @@ def test_gradients():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.nightly), np.float64])
 def test_derivatives_of_all_kinds(dtype):
     q, direction = (x.astype(dtype) for x in states(2, 3))
     gain = np.ones(2, dtype)
@@ -322,7 +322,9 @@ def test_whole_numbers_conditions_and_places():
     agrees(function, x)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(x, marks=() if x == "implicit_damping" else pytest.mark.nightly) for x in METHODS]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_integrators(method, dtype):
     arm = jax.tree.map(lambda x: jnp.asarray(x, dtype), ARM)
@@ -340,7 +342,7 @@ def test_checkpoints_and_rows():
         agrees(roll, q, qd, torques, in_axes=(0, 0, None))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_policies():
     q, qd = states(2)
     weights = [RNG.normal(size=s) for s in ((8, 4), (8,), (2, 8))]
@@ -374,8 +376,8 @@ def test_robots_that_are_arguments():
     assert relative(scaled(0.5), jax.vmap(heavy(0.5))(q)) < 1e-12
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("kind", ["tree", pytest.param("floating", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["tree", "floating"])
 def test_trees_and_floating_bases(kind):
     chain = random_mechanism(0, free=kind == "floating", coupled=False)
     pairs = [mechanism_state(chain, k)[:2] for k in range(3)]
@@ -396,7 +398,7 @@ def test_gradients_inside_a_kernel(checkpoint):
     agrees(jax.value_and_grad(cost, (0, 1, 2)), q, qd, np.array([1.0, 2.0]), in_axes=(0, 0, None))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_equations_of_motion():
     q, qd = states(3)
     for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, jaxdyn.regressor):

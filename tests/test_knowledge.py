@@ -228,7 +228,7 @@ def with_tool(chain, pi):
 TOOL = np.array([1.6, 0.03, -0.05, 0.2, 0.04, 0.001, 0.038, -0.003, 0.004, 0.008])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_tool_alone_by_two_ways(geared, tmp_path):
     """The last link with the rest of the arm known, against `identify_payload`, which knows the arm too."""
     log, last = run_of(with_tool(geared, TOOL), 4), geared.link_names[-1:]
@@ -286,7 +286,7 @@ def test_two_arms_share_their_links(geared):
     )
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_friction_with_memory_is_each_robots_own():
     """Joints that slip over other distances at another friction, and links that both arms share."""
     law = ("viscous", "coulomb", "stribeck", "offset")
@@ -336,7 +336,7 @@ def test_robots_that_cannot_be_fitted_together_are_refused(geared):
             identify_together(geared, logs, **options)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_limbs_that_mirror_each_other():
     """With the assumption, on held feet, more is found than without it, and the limbs differ less."""
     from jaxdyn.identification import identify_mechanism

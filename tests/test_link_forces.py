@@ -109,7 +109,7 @@ def test_the_ground_carries_weight_and_inertia_under_any_gravity():
     assert relative(*found(q, v, a)) < 1e-11
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_what_is_held_at_rest_is_its_weight():
     """A standing biped: its stance foot carries all that is above it, whose ground reaction is the first joint's wrench."""
     chain = textbook.biped()
@@ -176,7 +176,7 @@ def test_twists_and_accelerations_in_all_references_equal_those_of_pinocchio():
             np.testing.assert_allclose(got["F", reference][i], swapped(wanted), atol=1e-10)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_link_twists_and_accelerations_are_derivatives_of_the_motion():
     """J_i of a link is the derivative of its twist; dV_i is that of V_i along the motion."""
     chain, (q, qd, qdd) = tree(), random_state(5, 5)
@@ -235,7 +235,7 @@ def test_the_matrix_form_is_the_recursion_as_matrices():
     assert relative(first[0], adjoint(step) @ np.asarray(twist)) < TOLERANCE
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_matrix_form_of_a_serial_chain():
     chain, (q, qd, qdd) = random_chain(4, 1), random_state(4, 1)
     form, exact = once(matrix_form)(chain, q, qd, qdd), closed_form(chain, q, qd)

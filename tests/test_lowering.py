@@ -27,7 +27,8 @@ FUNCTIONS = {
     "mass_matrix_inverse": (jaxdyn.mass_matrix_inverse, 1),
     "inverse_dynamics_derivatives": (jaxdyn.inverse_dynamics_derivatives, 3),
 }
-ALWAYS = "inverse_dynamics", "forward_dynamics", "regressor"  # in the default run
+ALWAYS = "inverse_dynamics", "regressor"  # in the default run
+MARKS = {"inverse_dynamics": (), "inverse_dynamics_derivatives": pytest.mark.ci}
 
 
 def states(count: int, n: int = 3):
@@ -44,7 +45,7 @@ def each(function, *arguments):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.ci) for name in FUNCTIONS]
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.nightly) for name in FUNCTIONS]
 )
 def test_a_batch_of_any_size_holds_the_results_of_its_states_in_order(name):
     function, used = FUNCTIONS[name]
@@ -64,9 +65,7 @@ def test_in_the_form_for_gpus_products_have_no_loop_over_rows():
         assert str(jax.make_jaxpr(function)(a, b)).count("scan[") == loops
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "inverse_dynamics" else pytest.mark.ci) for name in FUNCTIONS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.nightly)) for name in FUNCTIONS])
 def test_kernels_give_what_plain_programs_give(name, monkeypatch):
     """`JAXDYN_KERNELS=0` is the one switch for all of them."""
     function, used = FUNCTIONS[name]

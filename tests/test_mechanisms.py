@@ -232,7 +232,7 @@ def torques_and_poses(chain, q, v, a):
     return jaxdyn.inverse_dynamics(chain, q, v, a), jaxdyn.crba(chain, q), jaxdyn.forward_kinematics(chain, q)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_links_may_stand_in_any_order():
     """A tree whose parents are no depth-first order, against the same robot in such an order."""
     rng = np.random.default_rng(5)

@@ -99,10 +99,9 @@ def evaluate(chain, qpos, qvel, qacc):
     }
 
 
-TIERS = {"walker": pytest.mark.nightly, "pendulum": pytest.mark.ci}
-
-
-@pytest.mark.parametrize("name", [pytest.param(x, marks=TIERS.get(x, ())) for x in MODELS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.nightly if x in ("walker", "pendulum") else ()) for x in MODELS]
+)
 def test_models_that_are_read_have_the_dynamics_of_mujoco(name):
     chain = jaxdyn.io.loads(MODELS[name])
     for seed in (1, 2):

@@ -137,7 +137,7 @@ def test_messages_about_wrong_shapes_name_the_remedy():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("by_step", [False, True])
+@pytest.mark.parametrize("by_step", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_rollouts_under_wrenches_are_repeated_steps(by_step):
     chain = random_chain(2)
     q, qd, _ = random_state(2)
@@ -157,6 +157,7 @@ def test_rollouts_under_wrenches_are_repeated_steps(by_step):
         assert relative(positions[k + 1], q) < 1e-13 and relative(velocities[k + 1], qd) < 1e-13
 
 
+@pytest.mark.ci
 def test_attached_bodies_and_changed_masses_equal_those_of_pinocchio():
     """A payload on a tool frame and on a link, against Pinocchio; derivatives by mass at a fixed centre of mass."""
     pin = pytest.importorskip("pinocchio")

@@ -427,7 +427,7 @@ def timed_duration(waypoints):
     ).duration
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_shortest_duration_of_a_scaling_reaches_a_limit():
     path = jaxdyn.trajectory.spline_path(WAYPOINTS)
 

@@ -142,6 +142,7 @@ def test_exchanged_and_repeated_runs_are_noticed(arm):
         calibrate_gains(arm, loaded, [other, loaded], 2.0)
 
 
+@pytest.mark.ci
 def test_a_payload_of_an_arm_with_coupled_joints(arm, tmp_path, capsys):
     """Three joints on two coordinates, with a payload that has a gain of its own on each."""
     still = jaxdyn.model.with_leaves(

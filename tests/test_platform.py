@@ -62,12 +62,12 @@ def test_a_gpu_gets_short_sweeps_written_out_and_long_ones_as_loops(annotations_
         assert text.count("stablehlo.while") == loops
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "robot",
     [
         pytest.param(random_chain(3), id="serial"),
-        pytest.param(random_mechanism(1, free=False), id="tree", marks=pytest.mark.nightly),
+        pytest.param(random_mechanism(1, free=False), id="tree"),
     ],
 )
 def test_sweeps_written_out_give_what_loops_give(monkeypatch, robot):

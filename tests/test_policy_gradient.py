@@ -81,7 +81,7 @@ def test_costs_of_rollouts_are_those_of_their_motions():
         assert_allclose(costed(one), costs[k], rtol=1e-12)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     start, chains = Feedback(jnp.zeros((1, 2))), heavy(jnp.full(4, 2.0))
     found = jaxdyn.trajectory.optimise_policy(start, REGULATOR, Q0, V0, chains, updates=400, **OPTIONS)
@@ -206,7 +206,7 @@ def closed_form(steps, x, p=None):
     return tau, 0.5 * (state @ weight @ state + DT * R[0, 0] * tau @ tau)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_shooting_reaches_the_closed_form_of_the_regulator():
     problem = regulator(12)
     solution = jax.jit(lambda p: jaxdyn.trajectory.solve_by_shooting(p, tolerance=1e-8))(problem)
@@ -257,6 +257,7 @@ def test_a_policy_s_torques_are_clipped_to_the_limits():
     assert_allclose(pushed, [3.0])  # 3.8 is more than there is
 
 
+@pytest.mark.ci
 def test_shooting_meets_limits_and_constraints_at_the_cost_that_scipy_finds():
     goal = jaxdyn.trajectory.StateConstraint(jnp.zeros(1), jnp.zeros(1))
     fast = jaxdyn.trajectory.VelocityLimits(jnp.array([1.3]))

@@ -50,7 +50,7 @@ def test_torques_of_a_moving_base_are_those_of_the_recursion():
     np.testing.assert_allclose(base.twist, twist, atol=1e-6)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_bases_that_rest_or_float_are_special_cases():
     """At rest nothing changes; a robot whose free joint has the motion of the base needs the same torques."""
     chain = textbook.biped(floating=True)
@@ -109,7 +109,9 @@ def on_a_turntable(t, x):
     return [x[1], (3 + 0.8 * t) ** 2 * np.sin(x[0]) * np.cos(x[0]) - G / LENGTH * np.sin(x[0])]
 
 
-@pytest.mark.parametrize(("path", "by_hand"), [(lifted, on_a_lift), (turned, on_a_turntable)])
+@pytest.mark.parametrize(
+    ("path", "by_hand"), [(lifted, on_a_lift), pytest.param(turned, on_a_turntable, marks=pytest.mark.nightly)]
+)
 @pytest.mark.ci
 def test_pendulums_on_a_lift_and_a_turntable_have_the_equations_by_hand(path, by_hand):
     """l qdd = -(g + ydd) sin q; and qdd = W(t)^2 sin q cos q - g sin q / l, W the speed about the vertical."""

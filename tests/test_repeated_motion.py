@@ -131,6 +131,7 @@ def test_a_stretch_of_the_motion_is_held_out_of_all_repetitions(arm):
     assert result.split_half is None or result.split_half.of_motion
 
 
+@pytest.mark.ci
 def test_validation_by_the_same_motion_validates_nothing(arm):
     log, other = log_of(arm, 1), log_of(arm, 1, seed=2)
     again = dataclasses.replace(log_of(arm, 1), tau=log.tau + 0.01, source="again")

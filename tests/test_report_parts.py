@@ -114,7 +114,7 @@ def swing(rate):
     return samples_of(t, *(x[:, None] for x in (q, qd, qdd, torque(q, qd, qdd)))), torque
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_positions_agree_with_an_adaptive_integrator_at_the_order_of_the_step():
     """2.1 kg instead of 2, and 0.25 N m of friction instead of 0.3, along the torque of the true pendulum."""
     errors = []

@@ -25,7 +25,6 @@ ROBOTS = {
     "elbow": lambda: textbook.remotely_driven_elbow(motor_inertia=0.1, gear_ratio=3.0),
     "wrist": textbook.coupled_wrist,
 }
-IN_CI = ("wrist",)
 NAMES = {
     "inverse_dynamics": 3,
     "gravity_force": 1,
@@ -48,9 +47,8 @@ def test_fast_algorithms_equal_the_definitions():
     assert {name: relative(found[name], x) < 1e-12 for name, x in expected.items()} == dict.fromkeys(NAMES, True)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.ci if k in IN_CI else pytest.mark.nightly) for k in ROBOTS]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ROBOTS)
 def test_derivatives_of_fast_algorithms_equal_those_of_the_definitions(kind):
     """Values, and derivatives along a direction of positions, velocities and accelerations."""
     chain = ROBOTS[kind]()
@@ -76,7 +74,10 @@ def test_the_definitions_fit_on_a_few_pages():
     assert not [line for line in imports if "engine" in line]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "crba"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=() if x in ("inverse_dynamics", "crba") else pytest.mark.nightly) for x in (*NAMES, "crba")],
+)
 def test_one_switch_replaces_fast_algorithms_by_definitions(name, monkeypatch):
     """With `JAXDYN_DEFINITIONS=1`, a program is that of the definition, for one state and for a batch."""
     chain = random_chain(3, 1)
@@ -95,8 +96,8 @@ def test_one_switch_replaces_fast_algorithms_by_definitions(name, monkeypatch):
     assert not any("by_platform" in text for text in traced()) and calls
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("kind", ["serial", pytest.param("mechanism", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["serial", "mechanism"])
 def test_all_that_depends_on_the_definitions_keeps_its_values(kind, monkeypatch):
     chain = random_chain(2, 1) if kind == "serial" else ROBOTS[kind]()
     q, v, a = mechanism_state(chain, 4)

@@ -134,7 +134,7 @@ def test_stiff_friction_stops_holds_and_lets_go_at_a_millisecond():
     assert errors[0] < 1e-3 and 3.0 < errors[0] / errors[1] < 5.0
 
 
-@pytest.mark.parametrize("method", [EXPLICIT[0], pytest.param(EXPLICIT[1], marks=pytest.mark.ci)])
+@pytest.mark.parametrize("method", [EXPLICIT[0], pytest.param(EXPLICIT[1], marks=pytest.mark.nightly)])
 def test_explicit_schemes_chatter_under_stiff_friction(method):
     """They jump by as much as dt fc / I: never at rest, never held."""
     _, qd = map(np.asarray, slide(level_link(), SPEEDS, TORQUES, 1e-3, method))
@@ -275,7 +275,7 @@ def test_a_hundred_thousand_steps_keep_their_energy():
     assert np.abs(energy - energy[0]).max() < 1e-9 and np.abs(velocities).max() > 0.1
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_constrained_rollouts_take_the_same_options():
     """A closed loop with dry friction: comes to rest by implicit damping; thinned and checkpointed it is the same."""
     chain, constraint = jaxdyn.mechanisms.linkages.four_bar()

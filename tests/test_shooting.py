@@ -128,6 +128,7 @@ def test_the_riccati_recursion_meets_the_optimality_conditions():
     assert_allclose(gains[0], policy.gains, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
     rng, (steps, v, m) = np.random.default_rng(3), (4, 2, 2)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
@@ -152,7 +153,7 @@ def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
         assert_allclose(a * descent.slope + 0.5 * a**2 * descent.curvature, cost, rtol=1e-10)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_diagonal_hessian_equals_the_dense_one():
     limits = (
         jaxdyn.trajectory.PositionLimits(jnp.array([-0.3, -0.2]), jnp.array([0.4, 0.1])),
@@ -184,7 +185,7 @@ class Difference(jaxdyn.trajectory.StateCost):
         return jnp.concatenate([super().residual(chain, knot), 3.0 * jnp.diff(knot.q)])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_hessian_of_a_subclass_with_another_residual_is_not_diagonal():
     problem = arm_problem(steps=3)
     problem = dataclasses.replace(problem, running=(Difference(jnp.zeros(2), jnp.zeros(2)),))
@@ -196,7 +197,7 @@ def test_the_hessian_of_a_subclass_with_another_residual_is_not_diagonal():
     assert_allclose(lq.cost[0, :, :-1], problem.dt * expected, atol=1e-12)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
     rng = np.random.default_rng(1)
     A, B, Q, R = rng.normal(size=(3, 3)) * 0.6, rng.normal(size=(3, 2)), np.eye(3), 0.5 * np.eye(2)
@@ -282,7 +283,7 @@ solve = functools.lru_cache(
 )
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_torques_stay_within_their_limits():
     problem = arm_problem()
     solution = solve()(problem)
@@ -311,7 +312,7 @@ def test_a_batch_is_solved_as_its_problems_are():
     assert_allclose(batch.trajectory.tau[0], single.trajectory.tau, atol=1e-7)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_guess_that_is_no_motion_is_made_one():
     problem = arm_problem()
     t = problem.dt * jnp.arange(26.0)
@@ -322,7 +323,7 @@ def test_a_guess_that_is_no_motion_is_made_one():
     assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-4)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_constraints_hold_at_the_end_and_along_the_way():
     goal = jnp.array([0.6, 0.4])
     limits = jaxdyn.trajectory.VelocityLimits(jnp.array([1.2, 1.2]))
@@ -410,7 +411,9 @@ def lagrangian(problem, tau, equal, active, pushes):
     return value, jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), off
 
 
-@pytest.mark.parametrize("mode", ["forwards", pytest.param("backwards", marks=pytest.mark.ci)])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("forwards", marks=pytest.mark.ci), pytest.param("backwards", marks=pytest.mark.nightly)]
+)
 def test_derivatives_of_a_solution_that_is_known(monkeypatch, mode):
     """Of a problem made so that its solution is known: dz/dp = -F_z^-1 F_p of its optimality conditions in all torques.
 
@@ -625,7 +628,7 @@ def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
     assert_allclose(later.multipliers["terminal_constraints"], multipliers["terminal_constraints"])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_simple_rollout_is_the_general_one():
     """Of a robot with friction and springs, by explicit steps."""
     rng, problem = (

@@ -165,7 +165,10 @@ def test_every_term_and_the_command(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
+@pytest.mark.parametrize(
+    "name",
+    ["mass_matrix", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("inverse_dynamics", "forward_dynamics"))],
+)
 def test_functions_of_any_robot(name, tmp_path):
     """A tree with a free base, a spherical joint and coupled joints: loops, choices and places in arrays are written out."""
     chain = random_mechanism(0)

@@ -44,6 +44,7 @@ for k in range(after, 3):
 """
 
 
+@pytest.mark.ci
 def test_what_ends_a_process_is_named_and_the_rest_still_runs(tmp_path, monkeypatch):
     (tmp_path / "worker_of_test.py").write_text(WORKER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -85,9 +85,7 @@ def test_planar_2r_is_the_corrected_textbook_formula():
     assert e.parameters == (g, l1, l2, m1, m2)
 
 
-LONG = {"planar_elbow", "pendulum_3dof"}
-MARKS = {"spherical_rrp": pytest.mark.ci, **dict.fromkeys(LONG, pytest.mark.nightly)}
-CASES = [pytest.param(system, marks=MARKS.get(system, ())) for system in SYSTEMS]
+CASES = [SYSTEMS[0], *(pytest.param(system, marks=pytest.mark.nightly) for system in SYSTEMS[1:])]
 
 
 @pytest.mark.parametrize("system", CASES)

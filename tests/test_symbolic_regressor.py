@@ -28,7 +28,15 @@ SIZES = {
     "pendulum_3dof": 5,
     "coupled_wrist": 7,
 }
-LONG = {"pendulum_3dof": pytest.mark.ci, "coupled_wrist": pytest.mark.ci}
+LONG = {
+    "pendulum_3dof",
+    "coupled_wrist",
+    "five_bar",
+    "four_bar",
+    "spherical_rrp",
+    "remotely_driven_elbow",
+    "planar_elbow",
+}
 WORDS = {
     "m": "mass",
     "lc": "com_distance",
@@ -88,7 +96,7 @@ def numerical(chain, q, qd, qdd):
     ), jaxdyn.dynamics.velocity_products(chain, q)
 
 
-@pytest.mark.parametrize("system", [pytest.param(x, marks=LONG.get(x, ())) for x in SIZES])
+@pytest.mark.parametrize("system", [pytest.param(x, marks=pytest.mark.nightly if x in LONG else ()) for x in SIZES])
 def test_regressors_of_the_textbook_systems_are_minimal(system):
     """Y theta is the numerical torque, and no column and no parameter is too many."""
     chain = build(system)

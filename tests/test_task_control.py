@@ -164,7 +164,7 @@ def test_the_inertia_of_a_task_that_is_nearly_singular():
     assert float(space.conditioning) == pytest.approx(max(least, 0), abs=1e-12)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_impedance_stores_the_energy_it_claims(panda):
     """dE/dt = -V~ . D V~ + V~ . F_ext, exactly, with any stiffness, a moving goal, motion in the null space and a posture."""
     q, v, tau_0 = state_of(panda, 2)

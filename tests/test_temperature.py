@@ -193,7 +193,9 @@ def test_changes_with_temperature_are_recovered(warming):
         assert abs(x - true[name]) < 4 * sd and abs(x - true[name]) < 0.15 * abs(true[name]), (name, x, sd)
 
 
-@pytest.mark.parametrize("slope", [0.0, -0.02])
+@pytest.mark.parametrize(
+    "slope", [pytest.param(0.0, marks=pytest.mark.nightly), pytest.param(-0.02, marks=pytest.mark.ci)]
+)
 def test_friction_that_changes_with_temperature_is_selected_where_it_does(slope):
     arm = jaxdyn.textbook.planar_elbow()
     t = np.arange(4000) / 200.0

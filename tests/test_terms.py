@@ -429,7 +429,9 @@ def test_a_term_is_judged_on_each_joint_that_it_affects():
     assert not search.state.has.any()
 
 
-@pytest.mark.parametrize("noise", [pytest.param(5e-4, marks=pytest.mark.ci), 3e-3])
+@pytest.mark.parametrize(
+    "noise", [pytest.param(5e-4, marks=pytest.mark.nightly), pytest.param(3e-3, marks=pytest.mark.ci)]
+)
 def test_noisy_encoders_get_a_filter_about_as_good_as_the_best(arm, given, noise):
     """Noise in the regressor biases the parameters; the torques, smooth as if filtered before logging, hide nothing."""
 
@@ -561,7 +563,7 @@ def test_terms_of_two_joints_that_differ(elbow, late_log):
     assert choose_terms(given, late_log, Terms(choose=())) is None
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_no_joint_is_predicted_worse_than_by_the_plain_model(elbow, late_log):
     """By more than 5 % and two standard errors over blocks, on another motion, with and without what can be selected."""
     given = jaxdyn.model.with_leaves(elbow, {"springs.stiffness": jnp.zeros(2)})
@@ -584,7 +586,7 @@ def test_no_joint_is_predicted_worse_than_by_the_plain_model(elbow, late_log):
         np.testing.assert_allclose(found.choice.delay, late, atol=1e-3)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_same_motion_is_held_out_whatever_is_selected(elbow, late_log):
     """A selected cutoff or delay moves no stretch, else two models would be validated on different data."""
     part = slice(0, 2400)
@@ -598,7 +600,7 @@ def test_the_same_motion_is_held_out_whatever_is_selected(elbow, late_log):
     assert np.ptp([x.samples.t[len(x.samples) // 2] for x in seen]) < 0.15
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_what_is_not_there_is_hardly_ever_adopted(elbow):
     """The plain model with noise, six runs of two joints: of 72 trials three at most are adopted."""
     plain = jaxdyn.model.with_leaves(
@@ -658,6 +660,7 @@ def test_terms_that_are_none_are_refused(make, message, annotations_unchecked):
     assert repr(Terms(("armature",), choose=(), dead_zone=0.05)) == "Terms: armature; dead zone 0.05 rad/s or m/s"
 
 
+@pytest.mark.nightly
 def test_scales_against_the_given_model(arm, log):
     samples, columns = preprocess(log, **FILTER), Columns()
 

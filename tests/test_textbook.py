@@ -117,6 +117,7 @@ def test_the_spherical_arm_has_the_equations_of_its_docstring():
     near(compiled.frame_pose(chain, jnp.asarray(q))[:3, 3], r * np.array([c * np.cos(q1), c * np.sin(q1), s]))
 
 
+@pytest.mark.ci
 def test_spherical_arm_without_turret_is_singular_straight_up():
     up = terms(textbook.spherical_rrp(), [0.2, np.pi / 2, 0.5], [0, 0, 0])[0]
     assert abs(np.linalg.det(up)) < 1e-15
@@ -159,7 +160,9 @@ def test_the_pendulum_with_three_joints_has_the_equations_of_its_docstring():
     near(compiled.frame_pose(chain, jnp.zeros(3))[:3, 3], [0, 0, -l1 - l2])
 
 
-@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(5, marks=pytest.mark.ci)])
+@pytest.mark.parametrize(
+    "n", [pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(5, marks=pytest.mark.nightly)]
+)
 def test_a_pendulum_of_n_links_has_the_energies_of_its_docstring(n):
     rng = np.random.default_rng(n)
     m, ll = rng.uniform(0.5, 1.5, n), rng.uniform(0.2, 0.8, n)

@@ -97,6 +97,7 @@ def stepped(model, q, qd, qdd):
     return jax.lax.scan(body, model.start(q[0]), (q, qd, qdd))[1]
 
 
+@pytest.mark.ci
 def test_runs_steps_and_accelerations_agree(model):
     with jax.enable_x64(True):
         double = jax.tree.map(lambda x: x.astype(jnp.float64), model)

@@ -159,7 +159,7 @@ def close(found, expected):
     assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("scheme", ["trapezoidal", pytest.param("hermite_simpson", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("scheme", ["trapezoidal", pytest.param("hermite_simpson", marks=pytest.mark.nightly)])
 def test_the_program_of_collocation_is_the_problem(scheme):
     """At knots of any state, acceleration and duration: cost, defects and constraints as the scheme has them, one by one."""
     middles = scheme == "hermite_simpson"
@@ -243,6 +243,7 @@ def test_the_program_of_collocation_is_the_problem(scheme):
         close(side.reshape(5, -1), wanted)
 
 
+@pytest.mark.ci
 def test_the_program_of_splines_is_the_problem():
     """Of any control points and duration, with scipy's splines; rates of torques by differences along the motion."""
     case = Posed(2, rate=True, ground=True)
@@ -515,7 +516,7 @@ def test_limits_with_nothing_in_between_are_equalities():
     assert_allclose(slope[0, 0], [(cost[0, 1] - cost[0, 2]) / 2e-4, (cost[0, 3] - cost[0, 4]) / 2e-4], rtol=1e-5)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_what_cannot_be_met_is_said():
     """A goal outside of the position limits, limits the wrong way round, a cost that is no number: in one batch."""
     solve = jax.jit(jax.vmap(lambda p: jaxdyn.trajectory.solve_by_collocation(p, scheme="trapezoidal")))
@@ -549,9 +550,6 @@ def test_what_cannot_be_posed_is_refused():
         )
     with pytest.raises(jaxdyn.TrajectoryError, match="torque_limits are prescribed"):
         jaxdyn.trajectory.solve_by_inverse_dynamics(reach(20, torque_limits=jnp.array([[-1.0, 1.0], [0.0, 0.0]])))
-    # The limits are constants also where the step is traced.
-    solve = lambda dt: jaxdyn.trajectory.solve_by_inverse_dynamics(dataclasses.replace(reach(8), dt=dt)).cost
-    assert jax.eval_shape(jax.grad(solve), jnp.asarray(0.1)).shape == ()
     with pytest.raises(jaxdyn.TrajectoryError, match="spherical or free"):
         biped = jaxdyn.textbook.biped(floating=True)
         q = jaxdyn.neutral_configuration(biped)
@@ -560,3 +558,9 @@ def test_what_cannot_be_posed_is_refused():
         )
     with pytest.raises(jaxdyn.TrajectoryError, match="steps"):
         jaxdyn.trajectory.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 0, 0.1)
+
+
+@pytest.mark.nightly
+def test_torque_limits_are_constants_where_the_step_is_traced():
+    solve = lambda dt: jaxdyn.trajectory.solve_by_inverse_dynamics(dataclasses.replace(reach(8), dt=dt)).cost
+    assert jax.eval_shape(jax.grad(solve), jnp.asarray(0.1)).shape == ()

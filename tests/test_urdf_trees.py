@@ -174,7 +174,7 @@ def dynamics(chain, q, v, a):
 
 
 @pytest.mark.parametrize(
-    "floating", [pytest.param(False, id="fixed"), pytest.param(True, id="floating", marks=pytest.mark.ci)]
+    "floating", [pytest.param(False, id="fixed"), pytest.param(True, id="floating", marks=pytest.mark.nightly)]
 )
 def test_mimic_joints_have_the_dynamics_of_pinocchio(floating):
     """Pinocchio's own mimic joints, and S^T M S of the robot whose joints are all free."""

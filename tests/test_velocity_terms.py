@@ -31,7 +31,7 @@ def test_the_elbow_has_one_coriolis_term_and_two_centrifugal_ones():
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: random_chain(4, 2), pytest.param(lambda: random_mechanism(3), marks=pytest.mark.ci)]
+    "make", [lambda: random_chain(4, 2), pytest.param(lambda: random_mechanism(3), marks=pytest.mark.nightly)]
 )
 def test_parts_add_up(make):
     chain = make()
@@ -42,7 +42,7 @@ def test_parts_add_up(make):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: random_chain(4, 5), pytest.param(lambda: random_mechanism(3), marks=pytest.mark.ci)]
+    "make", [lambda: random_chain(4, 5), pytest.param(lambda: random_mechanism(3), marks=pytest.mark.nightly)]
 )
 def test_the_decomposition_adds_up_to_mass_and_coriolis_matrix(make):
     """M and c by rotation and translation; each part keeps the skew symmetry by itself."""

@@ -178,8 +178,8 @@ def test_without_gravity_in_the_torques_no_gravity_compensation():
     ("delay", "choose"),
     [
         ((0.11, 0.11, 0.11), ("delays",)),
-        pytest.param((0.06, 0.06, 0.06), PARTS, marks=pytest.mark.ci),
-        pytest.param((0.15, 0.15, 0.15), PARTS, marks=pytest.mark.ci),
+        pytest.param((0.06, 0.06, 0.06), PARTS, marks=pytest.mark.nightly),
+        pytest.param((0.15, 0.15, 0.15), PARTS, marks=pytest.mark.nightly),
     ],
 )
 def test_long_delays_are_removed_and_named(delay, choose):
@@ -194,7 +194,7 @@ def test_long_delays_are_removed_and_named(delay, choose):
     assert found.about == tuple(name for name, d in zip(result.rows, delay, strict=True) if abs(d) > 0.02)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.06, *(pytest.param(x, marks=pytest.mark.ci) for x in (0.01, -0.05))])
+@pytest.mark.parametrize("seconds", [0.0, 0.06, *(pytest.param(x, marks=pytest.mark.nightly) for x in (0.01, -0.05))])
 def test_delays_that_were_not_looked_for_are_named(seconds):
     run = log(truth(), 20.0, 1, delay=seconds, noise=0.05)
     result = identify(loads(URDF.format(axis="0 1 0")), run, terms=Terms(choose=()))
@@ -224,7 +224,9 @@ def test_reversed_signs_of_all_torques_are_found():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", ["panda", "rokae", "ur10", "ur10e", "kr300"])
+@pytest.mark.parametrize(
+    "name", ["ur10e", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("panda", "rokae", "ur10", "kr300"))]
+)
 def test_real_arms_stand_upright(shared_data, name):
     """Nothing is found in real logs; turned onto a wall, or with all signs reversed, that is named and nothing else."""
     result = real(shared_data, name)
@@ -432,7 +434,7 @@ def test_estimates_keep_within_densities_and_room():
     assert all(filled_share(bounds, i, pi) <= 1.001 for i, pi in enumerate(links))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_missing_counterbalance_accuses_no_joint(shared_data):
     """The KR300's joint 3 fits the others with its sign reversed, because joint 2's counterbalance is missing."""
     findings = diagnose_identification(real(shared_data, "kr300"))
