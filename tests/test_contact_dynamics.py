@@ -213,7 +213,7 @@ def test_derivatives_agree_in_four_ways(cone):
             assert_allclose(mine, differences(along, arguments[place], step), atol=1e-6 * (1 + np.abs(mine).max()))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_derivatives_by_parameters_are_differences():
     states = mixed("pyramidal")
     q, v, t = states.q[0], states.qd[0], states.tau[0]

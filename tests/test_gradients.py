@@ -228,7 +228,7 @@ def test_results_have_the_type_of_the_arguments(name):
         assert leaf.dtype == jnp.float32
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_results_and_gradients_are_accurate_in_single_precision():
     """Errors of single precision, relative to the largest entry of the result in each state."""
     chain = robots.panda()
