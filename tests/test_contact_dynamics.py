@@ -403,3 +403,50 @@ def test_contacts_are_read_from_files(tmp_path):
     with pytest.raises(ModelError, match="make_contacts"):
         contact.read(urdf, chain)
     assert dataclasses.is_dataclass(contacts.rows)
+
+
+SERVOS = """<mujoco><option timestep="0.004" integrator="implicitfast"/><default><geom size=".05" friction="0.9"/></default>
+<worldbody><geom type="plane" size="5 5 .1"/>
+<body pos="0 0 .5"><joint name="lift" type="slide" axis="0 0 1" damping="1"/>
+  <geom type="sphere" pos="0 0 .1" contype="0" conaffinity="0"/>
+  <body><joint name="hip" axis="0 1 0" damping=".05" armature=".01"/>
+    <geom type="capsule" fromto="0 0 0 0 0 -.2" contype="0" conaffinity="0"/>
+    <body pos="0 0 -.2"><joint name="knee" axis="0 1 0" actuatorfrcrange="-6 6" armature=".01"/>
+      <geom type="capsule" fromto="0 0 0 0 0 -.2"/></body></body></body></worldbody>
+<actuator><position joint="hip" kp="60" kv="2" ctrlrange="-1 1" forcerange="-20 20"/>
+  <velocity joint="knee" kv="1.5" gear="2"/><motor joint="knee" gear="3" ctrlrange="-2 2"/></actuator></mujoco>"""
+
+
+def test_servos_are_those_of_mujoco():
+    model = compiled(SERVOS)
+    with pytest.warns(ModelWarning, match=r"omitted: contacts"):
+        chain = jaxdyn.io.from_mujoco(model)
+    contacts, servos = contact.contacts_from_mujoco(model, chain), contact.servos_from_mujoco(model, chain)
+    rng, data = np.random.default_rng(0), mujoco.MjData(model)
+    torques = jax.jit(lambda q, v, u: contact.servo_torques(chain, servos, q, v, u))
+    for _ in range(50):
+        data.qpos[:], data.qvel[:], data.ctrl[:] = rng.normal(size=3), 3 * rng.normal(size=3), 2 * rng.normal(size=3)
+        mujoco.mj_forward(model, data)
+        assert_allclose(
+            torques(*map(jnp.asarray, (data.qpos, data.qvel, data.ctrl))).tau, data.qfrc_actuator, atol=1e-12
+        )
+    assert np.abs(data.qfrc_actuator).max() > 0
+    controls = np.stack([np.sin(np.arange(100) / 10), np.cos(np.arange(100) / 7), rng.normal(size=100)], axis=1)
+    mujoco.mj_resetData(model, data)
+    path = []
+    for u in controls:
+        data.ctrl[:] = u
+        mujoco.mj_step(model, data)
+        path.append(np.concatenate([data.qpos, data.qvel]))
+
+    def step(state, u):
+        found = torques(state.q, state.qd, u)
+        state = contact.contact_step(chain, contacts, state, found.tau, 0.004, found.damping)
+        return state, jnp.concatenate([state.q, state.qd])
+
+    start = contact.ContactState(*jnp.zeros((3, 3)))
+    moved = jax.jit(lambda u: jax.lax.scan(step, start, u)[1])(jnp.asarray(controls))
+    assert_allclose(moved, path, atol=1e-8)
+    with pytest.raises(ModelError, match="muscle"):
+        text = SERVOS.replace("<velocity", '<muscle name="muscle" joint="hip" lengthrange="0 1"/><velocity')
+        contact.servos_from_mujoco(compiled(text), chain)

@@ -13,6 +13,12 @@ from .dynamics import (
     contact_wrenches as contact_wrenches,
 )
 from .reading import contacts_from_mujoco as contacts_from_mujoco, make_contacts as make_contacts, read as read
+from .servos import (
+    Servos as Servos,
+    ServoTorques as ServoTorques,
+    servo_torques as servo_torques,
+    servos_from_mujoco as servos_from_mujoco,
+)
 from .stepping import (
     ContactState as ContactState,
     contact_rollout as contact_rollout,

@@ -85,8 +85,8 @@ NOT_OF_ARRAYS = {
         "capsule choose_pairs floor height_field make_shapes sphere with_environment with_pairs"
     ).split(),
     "file or text": (
-        "load loads load_model load_torque_model model_about from_mujoco contacts_from_mujoco geometry_from_mujoco "
-        "read_geometry save_model "
+        "load loads load_model load_torque_model model_about from_mujoco contacts_from_mujoco servos_from_mujoco "
+        "geometry_from_mujoco read_geometry save_model "
         "save_torque_model save_urdf to_urdf update_urdf to_mjcf with_inertias_of_shapes "
         "pair_table read read_srdf "
         "read_mechanism_log write_mechanism_log write_mjcf write_predictor write_source"
@@ -109,7 +109,7 @@ NOT_OF_ARRAYS = {
     ).split(),
     "class whose objects are results, settings or interfaces": (
         "Approach ClosestPoints ContactDynamics ContactDynamicsDerivatives ContactForces ContactState Contacts Disabled Fixed "
-        "LeftOut MotionCheck Rows Separation Shapes Softness Usage "
+        "LeftOut MotionCheck Rows Separation ServoTorques Servos Shapes Softness Usage "
         "Adaptation BaseMotion BaseParameters BlockFactors "
         "Chain "
         "Consistency "
