@@ -348,6 +348,29 @@ def test_no_state_has_nan():
         assert np.isfinite(qdd).all() and all(np.isfinite(g).all() for g in gradient)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["box", "sphere"])
+def test_none_of_a_million_states_has_nan(kind):
+    """Half of them with exact zeros: of the gap, of single velocities and of all, level or upright, with torques of zero."""
+    chain, contacts = thrown(kind)
+    count = 500_000
+    rng = np.random.default_rng(0)
+    q = np.tile(REST, (count, 1))
+    q[:, :2], q[:, 2] = rng.normal(size=(count, 2)), rng.choice([0.1, 0.1, 0.099, 0.0, -0.2, 1.0], count)
+    turns = rng.normal(size=(count, 4))
+    turns[::2] = rng.choice([-1.0, 0.0, 0.0, 1.0], (count // 2, 4))
+    turns[np.abs(turns).max(axis=1) == 0] = [1.0, 0, 0, 0]
+    q[:, 3:] = turns / np.linalg.norm(turns, axis=1, keepdims=True)
+    qd, tau = (rng.normal(size=(count, 6)) * rng.choice([0.0, 0.0, 1.0, 1e-9, 1e3], (count, 6)) for _ in range(2))
+
+    def both(q, qd, tau):
+        qdd = contact.contact_dynamics(chain, contacts, q, qd, tau).qdd
+        return qdd, contact.contact_dynamics_derivatives(chain, contacts, q, qd, qdd)
+
+    for part in jax.tree.leaves(jax.jit(jax.vmap(both))(q, qd, tau)):
+        assert np.isfinite(part).all()
+
+
 def test_single_precision():
     states, found = mixed("pyramidal"), solved("pyramidal")
     chain, contacts = (jax.tree.map(lambda x: x.astype(np.float32), y) for y in (states.chain, states.contacts))

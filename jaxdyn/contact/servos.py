@@ -16,8 +16,8 @@ from ..model.compiled import compiled
 class Servos(eqx.Module):
     """Servos and motors, each on a revolute or prismatic joint.
 
-    With the length l = gear q, a servo exerts gear (gain u + bias_0 + bias_1 l + bias_2 dl/dt) on its joint, where the control u
-    and the force in parentheses are limited to their ranges. These are MuJoCo's actuators of the types motor, position and
+    With the length l = gear q, a servo exerts gear (gain u + bias_0 + bias_1 l + bias_2 dl/dt) on its joint, where the control
+    u and the force in parentheses are limited to their ranges. These are MuJoCo's actuators of the types motor, position and
     velocity, and general ones with fixed gain and affine bias.
 
     Attributes:
