@@ -178,21 +178,41 @@ def _relative_rows(problem: Problem, held: _Held, a: Array, with_offset: bool) -
 
 
 def _wrenches(problem: Problem, held: _Held, relative: Row) -> tuple[Array, ...]:
-    """The wrenches on all links about the common point, and zero or minus the sum on the base."""
-    zero = jnp.zeros((problem.scene.chain.n + 1, *held.screws[0].shape[1:]), held.screws[0].dtype)
+    """The wrenches of contacts on all links about the common point, and on the base zero or what couples of links exert."""
+    count = problem.scene.chain.n + 1 + len(problem.pattern.couples)
+    zero = jnp.zeros((count, *held.screws[0].shape[1:]), held.screws[0].dtype)
 
-    def one(total, own, links, constraint, x):
-        wrench = wrench_of(constraint.touch, cone_forces(problem.rows, own, constraint.stiffness, x)[0])
-        return _acting(total, links, wrench), None
+    def one(total, own, links, constraint, slot, sign, x):
+        del links
+        force = scale(sign, cone_forces(problem.rows, own, constraint.stiffness, x)[0])
+        return _added(total, wrench_of(constraint.touch, force), slot), None
 
-    return _over_places(problem, held, one, (zero,) * 6, relative)[0]
+    slots = slots_of(problem)
+    total = _over_places(problem, held, one, (zero,) * 6, slots, _signs(problem, zero.dtype), relative)[0]
+    return _on_links(problem, total)
 
 
-def _acting(total: tuple[Array, ...], links: tuple[Array, Array], wrench: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Add a wrench to the second link, and subtract it from the first."""
-    first, second = links
-    total = tuple(put(t, row(t, second) + w, second) for t, w in zip(total, wrench, strict=True))
-    return tuple(put(t, row(t, first) - w, first) for t, w in zip(total, wrench, strict=True))
+def _added(total: tuple[Array, ...], values: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
+    return tuple(put(t, row(t, k) + v, k) for t, v in zip(total, values, strict=True))
+
+
+def _signs(problem: Problem, dtype: Any) -> np.ndarray:
+    """-1 for places whose second shape is on the base, so that the wrench acts on the first with the opposite sign."""
+    return np.where(problem.places.links[:, 1] == problem.scene.chain.n, -1, 1).astype(dtype)
+
+
+def _on_links(problem: Problem, slots: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Wrenches on links from those in all slots: of a couple, on the second link, and with the opposite sign on the first."""
+    n, couples = problem.scene.chain.n, np.array(problem.pattern.couples, np.int32).reshape(-1, 2)
+    links = tuple(x[: n + 1] for x in slots)
+    if not len(couples):
+        return links
+
+    def one(total, at):
+        first, second, wrench = at
+        return _added(_added(total, wrench, second), scale(-1, wrench), first), None
+
+    return jax.lax.scan(one, links, (*couples.T, tuple(x[n + 1 :] for x in slots)))[0]
 
 
 def _torque(problem: Problem, held: _Held, wrenches: tuple[Array, ...], a: Array) -> tuple[Array, Array]:
@@ -207,19 +227,18 @@ def _torque_and_curvature(problem: Problem, held: _Held, mass: Array, relative: 
     """J^T f, and the entries of M + J^T h J."""
     n, pattern = problem.scene.chain.n, problem.pattern
     parents = problem.scene.chain.topology.parents
-    blank = lambda rows: jnp.zeros((rows, *a.shape[1:]), a.dtype)
+    blank = jnp.zeros((n + 1 + len(pattern.couples), *a.shape[1:]), a.dtype)
     slots = slots_of(problem)
 
-    def one(total, own, links, constraint, slot, x):
+    def one(total, own, links, constraint, slot, sign, x):
+        del links
         force, h = cone_forces(problem.rows, own, constraint.stiffness, x)
-        of_links, of_slots = total
-        impedance = impedance_of(constraint.touch, h)
-        of_slots = tuple(put(t, row(t, slot) + w, slot) for t, w in zip(of_slots, impedance, strict=True))
-        return (_acting(of_links, links, wrench_of(constraint.touch, force)), of_slots), None
+        wrench = wrench_of(constraint.touch, scale(sign, force))
+        return _added(total, (*wrench, *impedance_of(constraint.touch, h)), slot), None
 
-    start = (blank(n + 1),) * 6, (blank(n + 1 + len(pattern.couples)),) * 21
-    wrenches, impedance = _over_places(problem, held, one, start, slots, relative)[0]
-    torque, curve = _torque(problem, held, wrenches, a)
+    total = _over_places(problem, held, one, (blank,) * 27, slots, _signs(problem, a.dtype), relative)[0]
+    impedance = total[6:]
+    torque, curve = _torque(problem, held, _on_links(problem, total[:6]), a)
 
     composite = carried(parents, tuple(x[: n + 1] for x in impedance))
     between = tuple(x[n + 1 :] for x in impedance)
