@@ -115,7 +115,14 @@ def _touching(arm: jaxdyn.Chain) -> dict[str, Case]:
         functions[name] = functools.partial(public(name), arm, touching)
     limits, bias = jnp.array([[-50.0, 50.0]] * 2), jnp.array([[0.0, -20.0, -1.0], [1.0, 0.0, -2.0]])
     servos = contact.Servos(
-        jnp.array([1.0, 3.0]), jnp.array([20.0, 1.0]), bias, limits, limits, jnp.array([[-500.0, 500.0]] * 3), (0, 2), ("a", "b")
+        jnp.array([1.0, 3.0]),
+        jnp.array([20.0, 1.0]),
+        bias,
+        limits,
+        limits,
+        jnp.array([[-500.0, 500.0]] * 3),
+        (0, 2),
+        ("a", "b"),
     )
     functions["servo_torques"] = lambda q, qd, u: contact.servo_torques(arm, servos, q, qd, u[:2])
     return {name: Case(function, normal(3, 3, 3), accuracy=1e8) for name, function in functions.items()}
