@@ -215,7 +215,8 @@ def test_derivatives_agree_in_four_ways(cone):
 
 def test_derivatives_of_a_sliding_block_are_differences():
     chain, contacts = thrown("box")
-    q, qd = REST.at[2].add(-1e-3), jnp.array([0.3, -0.2, 0.1, 0.5, 0.2, -0.3])
+    # off the depth of 1 mm, at which the impedance has a kink
+    q, qd = REST.at[2].add(-7e-4), jnp.array([0.3, -0.2, 0.1, 0.5, 0.2, -0.3])
     solve = jax.jit(
         lambda dq, qd, tau: contact.contact_dynamics(chain, contacts, jaxdyn.model.integrate(chain, q, dq), qd, tau).qdd
     )
