@@ -23,13 +23,13 @@ from ..dynamics.kinematics import link_twists
 from ..dynamics.newton_euler import inverse_dynamics
 from ..geometry.distance import placed_shapes, scene_of
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
-from ..model.joints import Free
+from ..model.layouts import free_turning
 from .contacts import Contacts, Softness
 from .places import Touch, bodies_of, places_of, touches
 from .softness import reference, regularised
 
 
-class Rows(NamedTuple):
+class Constraints(NamedTuple):
     """Constraints: J (m, nv), c - r (m,), D (m,), and for elliptic cones friction and mu of the last 6 k rows.
 
     The first f rows are those of dry friction, with a largest force `bound`.
@@ -59,10 +59,8 @@ def contact_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: Velocity
             return low, high, jnp.where(jnp.isinf(high), 2 * length, (low + jnp.where(jnp.isinf(high), low, high)) / 2)
 
         one = jnp.ones((), a.dtype)
-        low, high, length = jax.lax.fori_loop(0, 40, body, (0 * one, one * jnp.inf, one))
-        full = jnp.abs(along(one)) <= jnp.abs(along(length))
-        del low, high
-        return jnp.where(full, one, length)
+        *_, length = jax.lax.fori_loop(0, 40, body, (0 * one, one * jnp.inf, one))
+        return jnp.where(jnp.abs(along(one)) <= jnp.abs(along(length)), one, length)
 
     def body(_, a):
         step = -jnp.linalg.solve(curvature(a), slope(a))
@@ -78,29 +76,25 @@ def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: 
     return inverse_dynamics(chain, q, qd, qdd) + slope(qdd)
 
 
-def rows_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> Rows:
+def rows_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> Constraints:
     """All constraints in a state: dry friction, lower and upper limits, and contacts."""
     dtype, eye = jnp.result_type(q, qd, chain.dtype), jnp.eye(chain.nv)
-    rubbing, limited, least = (
-        np.array(contacts.rows.rubbing, int),
-        np.array(contacts.rows.limited, int),
-        contacts.least_time,
-    )
+    rubbing, limited = np.array(contacts.rows.rubbing, int), np.array(contacts.rows.limited, int)
+    least = contacts.least_time
     d, _, b = _reference(contacts.rubbing, jnp.zeros(len(rubbing), dtype), least)
     parts: list[tuple[Array, ...]] = [(eye[rubbing], b * qd[rubbing], 1 / regularised(d, contacts.weight[rubbing]))]
-    columns = layout(chain)
-    entries = np.array([columns.entries[list(columns.columns).index(i)] for i in limited], int)
+    entries = layout(chain).entries_at(limited)
     for sign, end in ((1, 0), (-1, 1)):
         violation = sign * (q[entries] - chain.limits.position[limited, end]) - contacts.limits.margin
         d, k, b = _reference(contacts.limits, violation, least)
         stiff = jnp.where(violation < 0, 1 / regularised(d, contacts.weight[limited]), 0)
         parts.append((sign * eye[limited], b * sign * qd[limited] + k * d * violation, stiff))
-    none = jnp.zeros((0, 5), dtype), jnp.zeros(0, dtype)
-    of_contacts, friction, mu = (None, *none) if not contacts.shapes.pairs else _contact_rows(chain, contacts, q, qd)
-    if of_contacts is not None:
+    friction, mu = jnp.zeros((0, 5), dtype), jnp.zeros(0, dtype)
+    if contacts.shapes.pairs:
+        of_contacts, friction, mu = _contact_rows(chain, contacts, q, qd)
         parts.append(of_contacts)
     jacobian, offset, stiffness = (jnp.concatenate(x) for x in zip(*parts, strict=True))
-    return Rows(jacobian, offset, stiffness, contacts.dry_friction, friction, mu)
+    return Constraints(jacobian, offset, stiffness, contacts.dry_friction, friction, mu)
 
 
 def _reference(soft: Softness, violation: Array, least_time: Array) -> tuple[Array, ...]:
@@ -154,15 +148,8 @@ def _contact_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity):
 
 def _relative_jacobian(chain: Chain, q: Array, qd: Array, touch: Touch, centre: Array, links: np.ndarray):
     """J (k, 6, nv) of the relative velocities along the axes, linear and angular, and their c (k, 6)."""
-    point, axes = (
-        jnp.stack(touch.point, axis=1) + centre[None],
-        jnp.stack([jnp.stack(e, axis=1) for e in touch.axes], axis=1),
-    )
-    turning = jnp.zeros_like(qd)
-    for joint in layout(chain).curved:
-        if isinstance(joint, Free):
-            w, v = qd[joint.columns][:3], qd[joint.columns][3:]
-            turning = turning.at[joint.columns].set(jnp.concatenate([jnp.zeros(3, qd.dtype), jnp.cross(w, v)]))
+    point = jnp.stack(touch.point, axis=1) + centre[None]
+    axes = jnp.stack([jnp.stack(e, axis=1) for e in touch.axes], axis=1)
 
     def relative(rates):
         twists = jnp.concatenate([link_twists(chain, q, rates, "space"), jnp.zeros((1, 6), q.dtype)])
@@ -171,10 +158,10 @@ def _relative_jacobian(chain: Chain, q: Array, qd: Array, touch: Touch, centre: 
         turned = lambda y: jnp.einsum("kij,kj->ki", axes, y)
         return jnp.concatenate([turned(linear), turned(change[:, :3])], axis=1)
 
-    return jax.jacfwd(relative)(jnp.zeros_like(qd)), relative(turning)
+    return jax.jacfwd(relative)(jnp.zeros_like(qd)), relative(free_turning(chain, qd))
 
 
-def potential(rows: Rows, x: Float[Array, " m"]) -> Float[Array, ""]:
+def potential(rows: Constraints, x: Float[Array, " m"]) -> Float[Array, ""]:
     """s(x): Huber's function for dry friction, half of a parabola for limits and edges, and the function of elliptic cones."""
     f, k, d = len(rows.bound), len(rows.mu), rows.stiffness
     stiff, bound, rubs = d[:f], rows.bound, jnp.abs(x[:f])

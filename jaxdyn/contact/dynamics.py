@@ -18,7 +18,7 @@ from ..errors import ModelError
 from ..geometry.distance import scene_of
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
 from ..model.compiled import compiled
-from ..model.joints import Free
+from ..model.layouts import free_turning
 from . import definition
 from .contacts import Contacts
 from .jacobians import constraint_jacobians
@@ -26,6 +26,7 @@ from .newton import (
     JointSettings,
     Problem,
     Solution,
+    State,
     constraint_torques,
     curvature_inverse,
     place_forces,
@@ -96,10 +97,8 @@ def solution(chain, contacts, q, qd, tau, start, damping):
         qdd = definition.contact_dynamics(chain, contacts, q, qd, tau)
         damped = None if damping is None else _damped(chain, q, qd, qdd, damping)
         return Solution(qdd, jnp.zeros((), jnp.int32), jnp.ones((), bool), damped)
-    problem, x = problem_of(chain, contacts, q)
-    masses = carried_masses(problem.scene.chain.topology.parents, problem.scene.chain.inertia)
     force = tau - bias_force(chain, q, qd)
-    return solve(problem, x, qd, free_turning(chain, qd), force, begin.astype(force.dtype), masses, damping)
+    return solve(*problem_of(chain, contacts, q, qd), force, begin.astype(force.dtype), damping)
 
 
 def _damped(chain, q, qd, qdd, damping):
@@ -130,14 +129,12 @@ solution.defjvp(_solution_jvp, symbolic_zeros=True)
 
 @jax.custom_jvp
 def _curvature_inverse(chain, contacts, q, qd, qdd):
-    problem, x = problem_of(chain, contacts, q)
-    masses = carried_masses(problem.scene.chain.topology.parents, problem.scene.chain.inertia)
-    return curvature_inverse(problem, x, qd, free_turning(chain, qd), qdd, masses)
+    return curvature_inverse(*problem_of(chain, contacts, q, qd), qdd)
 
 
 def _curvature_inverse_jvp(primals, tangents):
-    # of the mass matrix alone: where the set of active contacts stays, the curvature of s is constant for pyramids
     inverse = _curvature_inverse(*primals)
+    # of the mass matrix alone: where the set of active contacts stays, the curvature of s is constant for pyramids
     chain, _, q, *_ = primals
     _, change = sparse_jvp(crba, (chain, q), (tangents[0], tangents[2]))
     return inverse, -inverse @ change @ inverse
@@ -159,9 +156,7 @@ def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: 
     """
     if uses_definitions():
         return definition.contact_inverse_dynamics(chain, contacts, q, qd, qdd)
-    problem, x = problem_of(chain, contacts, q)
-    held = constraint_torques(problem, x, qd, free_turning(chain, qd), qdd)
-    return inverse_dynamics(chain, q, qd, qdd) - held
+    return inverse_dynamics(chain, q, qd, qdd) - constraint_torques(*problem_of(chain, contacts, q, qd), qdd)
 
 
 @compiled
@@ -177,8 +172,7 @@ def contact_forces(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, 
         - force: exerted on the second shape of the place by the first, in world axes; zero without contact [N].
         - moment: about the point, of torsional and rolling friction (condim 4 and 6), in world axes [N m].
     """
-    problem, x = problem_of(chain, contacts, q)
-    found = place_forces(problem, x, qd, free_turning(chain, qd), qdd)
+    found = place_forces(*problem_of(chain, contacts, q, qd), qdd)
     stacked = lambda parts: jnp.stack(parts, axis=-1)
     return ContactForces(
         found.gap,
@@ -238,10 +232,8 @@ def contact_dynamics_derivatives(
 
 def _torque_jacobians(chain: Chain, contacts: Contacts, q: Array, qd: Array, qdd: Array) -> tuple[Array, ...]:
     """Jacobians of `contact_inverse_dynamics` by small motions and velocities, and the inverse of that by accelerations."""
-    problem, x = problem_of(chain, contacts, q)
     joints = layout(chain).curved
-    masses = carried_masses(problem.scene.chain.topology.parents, problem.scene.chain.inertia)
-    found = constraint_jacobians(problem, x, qd, free_turning(chain, qd), qdd, masses, joints)
+    found = constraint_jacobians(*problem_of(chain, contacts, q, qd), qdd, joints)
     of_links = torque_entries(chain, q, qd, qdd, None)
     entries = tuple(a - b for a, b in zip(of_links, found.entries, strict=True))
     position, velocity, _ = spread_derivatives(chain, entries, joints)
@@ -252,19 +244,8 @@ def _torque_jacobians(chain: Chain, contacts: Contacts, q: Array, qd: Array, qdd
     return *jax.lax.optimization_barrier((position, velocity)), found.inverse
 
 
-def free_turning(chain: Chain, qd: Velocity) -> Float[Array, " nv"]:
-    """MuJoCo's acceleration of a free joint less dv/dt, (0, w x v) in body axes; zero for other joints."""
-    turning = jnp.zeros_like(qd)
-    for joint in layout(chain).curved:
-        if isinstance(joint, Free):
-            twist = qd[joint.columns]
-            terms = jnp.concatenate([jnp.zeros(3, qd.dtype), jnp.cross(twist[:3], twist[3:])])
-            turning = turning.at[joint.columns].set(terms)
-    return turning
-
-
-def problem_of(chain: Chain, contacts: Contacts, q: Position) -> tuple[Problem, Float[Array, " n"]]:
-    """What the kernels need of a robot and its contacts, and the positions of the joints."""
+def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> tuple[Problem, State]:
+    """What the kernels need of a robot and its contacts, and the state of the joints."""
     if chain.coupling is not None or chain.transmission is not None:
         raise ModelError("contacts support neither coupled joints nor a transmission")
     if contacts.weight.shape != (chain.nv,):
@@ -309,4 +290,5 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position) -> tuple[Problem, 
         cast(contacts.weight),
         repeated(contacts.least_time, chain.n),
     )
-    return Problem(scene, pairs, joints, rows), x
+    masses = carried_masses(scene.chain.topology.parents, scene.chain.inertia)
+    return Problem(scene, masses, pairs, joints, rows), State(x, qd, free_turning(chain, qd))

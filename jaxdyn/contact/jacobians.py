@@ -21,21 +21,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from ..dynamics.composite_body import Masses, crba_entries
+from ..dynamics.composite_body import crba_entries
 from ..dynamics.derivatives import twist_bracket, wrench_bracket
-from ..dynamics.engine.elimination import along_paths, carried, factorised, put, row, rows, solved
+from ..dynamics.engine.elimination import along_paths, carried, factorised, inverted
 from ..dynamics.engine.kernel import settled
 from ..dynamics.engine.lanes import PerLink, by_batch, spread_over_lanes
-from ..dynamics.engine.matrices import over_pairs, pairs_of
+from ..dynamics.engine.matrices import over_pairs, pairs_of, put, row, rows
 from ..geometry.distance import placed_shapes
 from ..model.chain import ancestor_mask
 from ..model.joints import CurvedJoint, Free
 from ..spatial.components import add, cross, dot, scale, sub
-from .newton import Problem, curvature_entries, joint_rows, problem_size, slots_of
+from .newton import Problem, State, curvature_entries, joint_rows, moves_first, problem_size, slots_of
 from .places import FINDERS, Body, Touch, bodies_of
 from .softness import (
     Constraint,
     Settings,
+    along_axes,
     cone_forces,
     constraint,
     impedance_of,
@@ -68,15 +69,12 @@ class _Sums(NamedTuple):
 
 
 @by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n**2))
-def constraint_jacobians(
-    problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink, masses: Masses, joints: Joints
-) -> Jacobians:
+def constraint_jacobians(problem: Problem, state: State, a: PerLink, joints: Joints) -> Jacobians:
     """Derivatives of the torques of contacts, limits and dry friction at given accelerations."""
-    x, rates, turning, a = (spread_over_lanes(y) for y in (x, rates, turning, a))
-    chain, n = problem.scene.chain, problem.scene.chain.n
-    parents, pattern = chain.topology.parents, problem.pattern
-    bodies, screws = placed_shapes(problem.scene, x)
-    twists, accelerations = along_paths(parents, screws, rates), along_paths(parents, screws, a + turning)
+    state, a = jax.tree.map(spread_over_lanes, (state, a))
+    chain, n, parents = problem.scene.chain, problem.scene.chain.n, problem.scene.chain.topology.parents
+    bodies, screws = placed_shapes(problem.scene, state.x)
+    twists, accelerations = along_paths(parents, screws, state.rates), along_paths(parents, screws, a + state.turning)
     shapes = bodies_of(bodies, problem.scene.shapes.size, problem.scene.shapes.radius)
     sums = _sums(problem, shapes, twists, accelerations)
     on_links = _Sums(*(carried(parents, tuple(y[: n + 1] for y in part)) for part in sums))
@@ -86,17 +84,13 @@ def constraint_jacobians(
     base = np.array(parents, np.int32) % (n + 1)
     for joint in joints:
         base[joint.links] = base[joint.link]
-    moving = _moving(screws, twists, accelerations, rates, base, joints)
-    force, curve, by_position, by_rate = _of_joints(problem, x, rates, a)
-    del force
-    entries = _entries(problem, on_links, moving, (by_position, by_rate, curve), joints)
+    moving = _moving(screws, twists, accelerations, state.rates, base, joints)
+    curve, *of_state = _of_joints(problem, state, a)
+    entries = _entries(problem, on_links, moving, (*of_state, curve), joints)
 
-    mass = crba_entries(chain, x, masses)
-    composite = on_links.impedance
-    h = curvature_entries(problem, screws, (composite, between.impedance), curve, mass)
-    factor = factorised(pattern, h)
-    units = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype).reshape(n, n, *(1,) * (a.ndim - 1)), (n, n, *a.shape[1:]))
-    inverse = jax.lax.scan(lambda _, unit: (None, solved(pattern, factor, unit)), None, units)[1]
+    mass = crba_entries(chain, state.x, problem.masses)
+    h = curvature_entries(problem, screws, (on_links.impedance, between.impedance), curve, mass)
+    inverse = inverted(problem.pattern, factorised(problem.pattern, h))
     return Jacobians(entries, _between(problem, between, moving, joints), inverse)
 
 
@@ -134,9 +128,8 @@ def _moving(screws, twists, accelerations, rates, base: np.ndarray, joints: Join
 def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
     """Sums over the places of each slot: all links and the base, and the couples of links."""
     places, n = problem.places, problem.scene.chain.n
-    slots = slots_of(problem)
+    slots, first_moves = slots_of(problem), moves_first(problem)
     couples = slots > n
-    first_moves = ~couples & (places.links[:, 1] == n)
     dtype = twists[0].dtype
     blank = lambda *shape: jnp.zeros((n + 1 + len(problem.pattern.couples), *shape, *twists[0].shape[1:]), dtype)
     turning = (blank(3),) * 6 if problem.pattern.couples else ()
@@ -145,8 +138,7 @@ def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
 
         def one(total, at, finder=FINDERS[kind]):
             pair, (i, j), (a, b), share, slot, couple, turned = at
-            own = jax.tree.map(lambda y: row(y, pair), problem.pairs)
-            first, second = (jax.tree.map(lambda y, k=k: row(y, k), shapes) for k in (i, j))
+            own, first, second = rows(problem.pairs, pair), rows(shapes, i), rows(shapes, j)
             nu, alpha = (sub(rows(y, b), rows(y, a)) for y in (twists, accelerations))
             # of the link that moves, or of the second of two
             mover = lambda y, relative: tuple(
@@ -259,10 +251,9 @@ def _moved_row(touch: Touch, moved: Touch, twist, change, width: int):
 
 def _moved_wrench(touch: Touch, moved: Touch, force):
     """The change of the wrench of constant forces along the rows, while the point and the axes move."""
-    along = lambda f, axes: tuple(sum(x * e[k] for x, e in zip(f, axes, strict=False)) for k in range(3))
-    linear, turned = along(force[:3], touch.axes), along(force[:3], moved.axes)
+    linear, turned = along_axes(touch.axes, force[:3]), along_axes(moved.axes, force[:3])
     moment = add(cross(moved.point, linear), cross(touch.point, turned))
-    return (*(add(moment, along(force[3:], moved.axes)) if len(force) > 3 else moment), *turned)
+    return (*(add(moment, along_axes(moved.axes, force[3:])) if len(force) > 3 else moment), *turned)
 
 
 def _full(impedance):
@@ -282,13 +273,13 @@ def _displaced(body: Body, motion, share) -> Body:
     return Body(add(body.rotation, turned), add(body.centre, v, cross(w, body.centre)), body.size, body.radius)
 
 
-def _of_joints(problem: Problem, x, rates, a) -> tuple[Array, ...]:
-    """The torques of limits and dry friction, minus their derivatives by a, and those by the joint's position and rate."""
+def _of_joints(problem: Problem, state: State, a) -> tuple[Array, ...]:
+    """Of the torques of limits and dry friction, minus the derivatives by a, and those by the joint's position and rate."""
     force = lambda x, rates: joint_force(joint_rows(problem, x, rates), a)
-    zero, one = jnp.zeros_like(x), jnp.ones_like(x)
-    (value, curve), (by_position, _) = jax.jvp(force, (x, rates), (one, zero))
-    _, (by_rate, _) = jax.jvp(force, (x, rates), (zero, one))
-    return value, curve, by_position, by_rate
+    at, zero, one = (state.x, state.rates), jnp.zeros_like(a), jnp.ones_like(a)
+    (_, curve), (by_position, _) = jax.jvp(force, at, (one, zero))
+    _, (by_rate, _) = jax.jvp(force, at, (zero, one))
+    return curve, by_position, by_rate
 
 
 def _times(matrix, x):

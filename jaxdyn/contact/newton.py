@@ -14,15 +14,14 @@ from ..dynamics.engine.elimination import (
     along_paths,
     carried,
     factorised,
+    inverted,
     mass_times,
     pattern_of,
-    put,
-    row,
-    rows,
     solved,
 )
 from ..dynamics.engine.kernel import any_lane, loops_end_early, settled
 from ..dynamics.engine.lanes import PerLink, by_batch, lane_shape, spread_over_lanes
+from ..dynamics.engine.matrices import put, row, rows
 from ..geometry.cores import select
 from ..geometry.distance import Scene, placed_shapes
 from ..spatial.components import add, cross, dot, scale, sub
@@ -73,6 +72,7 @@ class Problem(eqx.Module):
     """A robot with its contacts, prepared for kernels."""
 
     scene: Scene
+    masses: Masses  # of each link and all that it carries
     pairs: Settings  # a row for each pair of shapes
     joints: JointSettings
     rows: Rows = eqx.field(static=True)
@@ -90,38 +90,48 @@ class Problem(eqx.Module):
         return pattern_of(self.scene.chain.topology.parents, tuple(couples))
 
 
+class State(NamedTuple):
+    """Positions and rates of the joints, and MuJoCo's accelerations of them less the time derivatives of the rates."""
+
+    x: Array
+    rates: Array
+    turning: Array
+
+
 def problem_size(problem: Problem) -> int:
+    """The `size` for `by_batch` of functions of contacts."""
     return 100 + max(problem.pattern.count, 8 * len(problem.places.pair), 10 * problem.scene.chain.n)
 
 
 class _Held(NamedTuple):
-    """The constraints of one state: of places with c - r of their rows, and of joints; and the screws of the joints."""
+    """The constraints of one state: of places with c - r of their rows, and of joints; screws, and their common point."""
 
     of_places: Constraint
     offset: Row
     joints: JointRow
     screws: tuple[Array, ...]
+    centre: tuple[Array, ...]
 
 
-def _held(problem: Problem, x: Array, rates: Array, turning: Array) -> _Held:
+def _held(problem: Problem, state: State) -> _Held:
     scene, places, parents = problem.scene, problem.places, problem.scene.chain.topology.parents
-    bodies, screws = placed_shapes(scene, x)
-    twists, biases = along_paths(parents, screws, rates), along_paths(parents, screws, turning)
-    joints = joint_rows(problem, x, rates)
+    bodies, screws = placed_shapes(scene, state.x)
+    twists, biases = along_paths(parents, screws, state.rates), along_paths(parents, screws, state.turning)
+    joints = joint_rows(problem, state.x, state.rates)
     if not len(places.pair):
-        nothing = jnp.zeros((0, *x.shape[1:]), x.dtype)
-        return _Held(nothing, nothing, joints, screws)  # type: ignore[arg-type]
+        nothing = jnp.zeros((0, *state.x.shape[1:]), state.x.dtype)
+        return _Held(nothing, nothing, joints, screws, bodies.centre)  # type: ignore[arg-type]
     touching = touches(places, bodies_of(bodies, scene.shapes.size, scene.shapes.radius))
 
     def one(_, at):
         pair, (a, b), touch = at
-        own = jax.tree.map(lambda x: row(x, pair), problem.pairs)
+        own = rows(problem.pairs, pair)
         held = constraint(touch, own, problem.rows)
         relative = lambda twists: row_of(touch, sub(rows(twists, b), rows(twists, a)), problem.rows.width)
         return None, (held, with_reference(held, relative(biases), relative(twists)))
 
     held, offset = jax.lax.scan(one, None, (places.pair, tuple(places.links.T), touching))[1]
-    return _Held(held, offset, joints, screws)
+    return _Held(held, offset, joints, screws, bodies.centre)
 
 
 def joint_rows(problem: Problem, x: Array, rates: Array) -> JointRow:
@@ -158,7 +168,7 @@ def _over_places(problem: Problem, held: _Held, body: Any, carry: Any, *columns:
 
     def one(carry, at):
         pair, links, constraint, columns = at
-        return body(carry, jax.tree.map(lambda x: row(x, pair), problem.pairs), links, constraint, *columns)
+        return body(carry, rows(problem.pairs, pair), links, constraint, *columns)
 
     return jax.lax.scan(one, carry, (places.pair, tuple(places.links.T), held.of_places, columns))
 
@@ -177,28 +187,26 @@ def _relative_rows(problem: Problem, held: _Held, a: Array, with_offset: bool) -
     return _over_places(problem, held, one, None, held.offset)[1]
 
 
-def _wrenches(problem: Problem, held: _Held, relative: Row) -> tuple[Array, ...]:
-    """The wrenches of contacts on all links about the common point, and on the base zero or what couples of links exert."""
-    count = problem.scene.chain.n + 1 + len(problem.pattern.couples)
-    zero = jnp.zeros((count, *held.screws[0].shape[1:]), held.screws[0].dtype)
+def _added_up(problem: Problem, held: _Held, relative: Row, with_curvature: bool) -> tuple[Array, ...]:
+    """In all slots, the wrenches of contacts about the common point (6), and their impedances J^T h J (21)."""
+    blank = jnp.zeros((problem.scene.chain.n + 1 + len(problem.pattern.couples), *held.screws[0].shape[1:]))
+    blank = blank.astype(held.screws[0].dtype)
+    signs = np.where(moves_first(problem), -1, 1).astype(blank.dtype)
 
     def one(total, own, links, constraint, slot, sign, x):
         del links
-        force = scale(sign, cone_forces(problem.rows, own, constraint.stiffness, x)[0])
-        return _added(total, wrench_of(constraint.touch, force), slot), None
+        force, h = cone_forces(problem.rows, own, constraint.stiffness, x)
+        values = wrench_of(constraint.touch, scale(sign, force))
+        if with_curvature:
+            values = (*values, *impedance_of(constraint.touch, h))
+        return _added(total, values, slot), None
 
-    slots = slots_of(problem)
-    total = _over_places(problem, held, one, (zero,) * 6, slots, _signs(problem, zero.dtype), relative)[0]
-    return _on_links(problem, total)
+    start = (blank,) * (27 if with_curvature else 6)
+    return _over_places(problem, held, one, start, slots_of(problem), signs, relative)[0]
 
 
 def _added(total: tuple[Array, ...], values: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
     return tuple(put(t, row(t, k) + v, k) for t, v in zip(total, values, strict=True))
-
-
-def _signs(problem: Problem, dtype: Any) -> np.ndarray:
-    """-1 for places whose second shape is on the base, so that the wrench acts on the first with the opposite sign."""
-    return np.where(problem.places.links[:, 1] == problem.scene.chain.n, -1, 1).astype(dtype)
 
 
 def _on_links(problem: Problem, slots: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -215,33 +223,20 @@ def _on_links(problem: Problem, slots: tuple[Array, ...]) -> tuple[Array, ...]:
     return jax.lax.scan(one, links, (*couples.T, tuple(x[n + 1 :] for x in slots)))[0]
 
 
-def _torque(problem: Problem, held: _Held, wrenches: tuple[Array, ...], a: Array) -> tuple[Array, Array]:
-    """J^T f with the forces of joints, and the second derivatives of s of the joints."""
+def _torque(problem: Problem, held: _Held, slots: tuple[Array, ...], a: Array) -> tuple[Array, Array]:
+    """J^T f from the wrenches in all slots, with the forces of joints, and the second derivatives of s of the joints."""
     grip, curve = joint_force(held.joints, a)
     n = problem.scene.chain.n
-    on_links = carried(problem.scene.chain.topology.parents, wrenches)
+    on_links = carried(problem.scene.chain.topology.parents, _on_links(problem, slots))
     return dot(held.screws, tuple(w[:n] for w in on_links)) + grip, curve
 
 
 def _torque_and_curvature(problem: Problem, held: _Held, mass: Array, relative: Row, a: Array) -> tuple[Array, Array]:
     """J^T f, and the entries of M + J^T h J."""
-    n, pattern = problem.scene.chain.n, problem.pattern
-    parents = problem.scene.chain.topology.parents
-    blank = jnp.zeros((n + 1 + len(pattern.couples), *a.shape[1:]), a.dtype)
-    slots = slots_of(problem)
-
-    def one(total, own, links, constraint, slot, sign, x):
-        del links
-        force, h = cone_forces(problem.rows, own, constraint.stiffness, x)
-        wrench = wrench_of(constraint.touch, scale(sign, force))
-        return _added(total, (*wrench, *impedance_of(constraint.touch, h)), slot), None
-
-    total = _over_places(problem, held, one, (blank,) * 27, slots, _signs(problem, a.dtype), relative)[0]
-    impedance = total[6:]
-    torque, curve = _torque(problem, held, _on_links(problem, total[:6]), a)
-
-    composite = carried(parents, tuple(x[: n + 1] for x in impedance))
-    between = tuple(x[n + 1 :] for x in impedance)
+    total, links = _added_up(problem, held, relative, True), problem.scene.chain.n + 1
+    torque, curve = _torque(problem, held, total[:6], a)
+    composite = carried(problem.scene.chain.topology.parents, tuple(x[:links] for x in total[6:]))
+    between = tuple(x[links:] for x in total[6:])
     return torque, curvature_entries(problem, held.screws, (composite, between), curve, mass)
 
 
@@ -279,8 +274,13 @@ def curvature_entries(problem: Problem, screws: tuple[Array, ...], impedances: A
     return jax.lax.scan(product, h, tuple(pattern.products.T))[0]
 
 
+def moves_first(problem: Problem) -> np.ndarray:
+    """Mask of the places whose second shape is on the base, so that only the first moves."""
+    return problem.places.links[:, 1] == problem.scene.chain.n
+
+
 def slots_of(problem: Problem) -> np.ndarray:
-    """Where the impedance of each place is added: its link, if the other is the base, or n + 1 + the index of the couple."""
+    """Where the wrench and the impedance of each place are added: its link beside the base, or n + 1 + the couple's index."""
     n, couples = problem.scene.chain.n, {pair: k for k, pair in enumerate(problem.pattern.couples)}
     of = lambda a, b: min(a, b) if max(a, b) == n else n + 1 + couples[a, b]
     return np.array([of(int(a), int(b)) for a, b in problem.places.links], np.int32)
@@ -296,32 +296,20 @@ class Solution(NamedTuple):
 
 
 @by_batch(size=problem_size)
-def solve(
-    problem: Problem,
-    x: PerLink,
-    rates: PerLink,
-    turning: PerLink,
-    force: PerLink,
-    start: PerLink,
-    masses: Masses,
-    damping: PerLink | None = None,
-) -> Solution:
+def solve(problem: Problem, state: State, force: PerLink, start: PerLink, damping: PerLink | None = None) -> Solution:
     """The accelerations a that minimise a^T M a / 2 - force . a + s(J a + c - r), and (M + damping)^-1 M (a + turning)."""
-    x, rates, turning, force, start = (spread_over_lanes(y) for y in (x, rates, turning, force, start))
+    state, force, start = jax.tree.map(spread_over_lanes, (state, force, start))
     pattern = problem.pattern
-    mass = crba_entries(problem.scene.chain, x, masses)
-    held = _held(problem, x, rates, turning)
-
-    eps = jnp.finfo(x.dtype).eps
-
+    mass, held = crba_entries(problem.scene.chain, state.x, problem.masses), _held(problem, state)
+    eps = jnp.finfo(start.dtype).eps
     most = NEWTON_STEPS if loops_end_early() else FIXED_STEPS
 
-    def unfinished(state):
-        k, *_, rest = state
+    def unfinished(carry):
+        k, *_, rest = carry
         return (k < most) & any_lane(rest)
 
-    def iterate(state):
-        k, steps, a, relative, ma, rest = state
+    def iterate(carry):
+        k, steps, a, relative, ma, rest = carry
         torque, h = _torque_and_curvature(problem, held, mass, relative, a)
         gradient = ma - force - torque
         factor = factorised(pattern, h)
@@ -335,7 +323,7 @@ def solve(
         relative = tuple(p + length[None] * d for p, d in zip(relative, along, strict=True))
         a, ma = a + length[None] * step, ma + length[None] * m_step
         # the next step with the same curvature; smaller ones are rounding errors, along which the slope cannot be computed
-        left = ma - force - _torque(problem, held, _wrenches(problem, held, relative), a)[0]
+        left = ma - force - _torque(problem, held, _added_up(problem, held, relative, False), a)[0]
         decrease = jnp.sum(left * solved(pattern, factor, left), axis=0)
         steps += rest.astype(steps.dtype)
         rest &= decrease > (LEAST_STEP * eps) ** 2 * jnp.sum(a * ma, axis=0)
@@ -354,7 +342,7 @@ def solve(
 
     own = pattern_of(problem.scene.chain.topology.parents, ())
     damped = jax.lax.scan(damp, mass, (own.diagonal, spread_over_lanes(damping)))[0]
-    moved = solved(own, factorised(own, damped), mass_times(pattern, mass, a + turning))
+    moved = solved(own, factorised(own, damped), mass_times(pattern, mass, a + state.turning))
     return Solution(a, steps, ~rest, moved)
 
 
@@ -404,25 +392,21 @@ def _searched(problem: Problem, held: _Held, joints, places, smooth) -> Array:
 
 
 @by_batch(size=problem_size)
-def constraint_torques(problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink) -> PerLink:
+def constraint_torques(problem: Problem, state: State, a: PerLink) -> PerLink:
     """The torques J^T f of contacts, limits and dry friction at given accelerations; JAX differentiates them."""
-    x, rates, turning, a = (spread_over_lanes(y) for y in (x, rates, turning, a))
-    held = _held(problem, x, rates, turning)
-    return _torque(problem, held, _wrenches(problem, held, _relative_rows(problem, held, a, True)), a)[0]
+    state, a = jax.tree.map(spread_over_lanes, (state, a))
+    held = _held(problem, state)
+    relative = _relative_rows(problem, held, a, True)
+    return _torque(problem, held, _added_up(problem, held, relative, False), a)[0]
 
 
 @by_batch(size=lambda problem: max(problem_size(problem), 2 * problem.scene.chain.n**2))
-def curvature_inverse(
-    problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink, masses: Masses
-) -> Array:
+def curvature_inverse(problem: Problem, state: State, a: PerLink) -> Array:
     """The inverse of M + J^T h J, (n, n), at given accelerations."""
-    x, rates, turning, a = (spread_over_lanes(y) for y in (x, rates, turning, a))
-    mass, held = crba_entries(problem.scene.chain, x, masses), _held(problem, x, rates, turning)
-    relative = _relative_rows(problem, held, a, True)
-    pattern, n = problem.pattern, problem.scene.chain.n
-    factor = factorised(pattern, _torque_and_curvature(problem, held, mass, relative, a)[1])
-    units = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype).reshape(n, n, *(1,) * (a.ndim - 1)), (n, n, *a.shape[1:]))
-    return jax.lax.scan(lambda _, unit: (None, solved(pattern, factor, unit)), None, units)[1]
+    state, a = jax.tree.map(spread_over_lanes, (state, a))
+    mass, held = crba_entries(problem.scene.chain, state.x, problem.masses), _held(problem, state)
+    _, h = _torque_and_curvature(problem, held, mass, _relative_rows(problem, held, a, True), a)
+    return inverted(problem.pattern, factorised(problem.pattern, h))
 
 
 class PlaceForces(NamedTuple):
@@ -436,23 +420,19 @@ class PlaceForces(NamedTuple):
 
 
 @by_batch(size=problem_size)
-def place_forces(problem: Problem, x: PerLink, rates: PerLink, turning: PerLink, a: PerLink) -> PlaceForces:
+def place_forces(problem: Problem, state: State, a: PerLink) -> PlaceForces:
     """What every place exerts at given accelerations."""
-    x, rates, turning, a = (spread_over_lanes(y) for y in (x, rates, turning, a))
-    held = _held(problem, x, rates, turning)
-    relative = _relative_rows(problem, held, a, True)
+    state, a = jax.tree.map(spread_over_lanes, (state, a))
+    held = _held(problem, state)
+    if not len(problem.places.pair):
+        nothing = jnp.zeros((0, *a.shape[1:]), a.dtype)
+        return PlaceForces(nothing, (nothing,) * 3, (nothing,) * 3, (nothing,) * 3, held.centre)
 
     def one(_, own, links, constraint, x):
         del links
-        force = cone_forces(problem.rows, own, constraint.stiffness, x)[0]
         touch = constraint.touch
-        wrench = wrench_of(touch, force)
-        moment = sub(wrench[:3], cross(touch.point, wrench[3:]))
-        return None, (touch.gap, touch.point, wrench[3:], moment)
+        wrench = wrench_of(touch, cone_forces(problem.rows, own, constraint.stiffness, x)[0])
+        return None, (touch.gap, touch.point, wrench[3:], sub(wrench[:3], cross(touch.point, wrench[3:])))
 
-    centre = placed_shapes(problem.scene, x)[0].centre
-    if not len(problem.places.pair):
-        nothing = jnp.zeros((0, *x.shape[1:]), x.dtype)
-        return PlaceForces(nothing, (nothing,) * 3, (nothing,) * 3, (nothing,) * 3, centre)
-    gap, point, force, moment = _over_places(problem, held, one, None, relative)[1]
-    return PlaceForces(gap, point, force, moment, centre)
+    gap, point, force, moment = _over_places(problem, held, one, None, _relative_rows(problem, held, a, True))[1]
+    return PlaceForces(gap, point, force, moment, held.centre)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ..dynamics.engine.lanes import scan_links
+from ..dynamics.engine.matrices import rows
 from ..geometry.cores import norm, select
 from ..geometry.distance import Bodies
 from ..geometry.shapes import Fixed
@@ -65,7 +66,9 @@ class Places(NamedTuple):
 
 
 def kind_of(first: str, second: str) -> str | None:
-    """The kind of place of two shapes, in MuJoCo's order; None if they are not supported."""
+    """The kind of place of two shapes, in either order; None if they are not supported."""
+    if second == "plane":
+        first, second = second, first
     if first == "plane" and second in _SHARES:
         return {"box": "corner", "cylinder": "rim", "ellipsoid": "ellipsoid"}.get(second, "point")
     return "segments" if {first, second} <= {"sphere", "capsule"} else None
@@ -92,14 +95,14 @@ def places_of(fixed: Fixed, links: int) -> Places:
         assert kind is not None, "pairs are checked when contacts are made"
         shares = [(0, 0, 0)] if kind == "segments" else _SHARES[fixed.kinds[b]]
         found.setdefault(kind, []).extend((p, a, b, share) for share in shares)
-    rows = [row for kind in found for row in found[kind]]
+    listed = [place for kind in found for place in found[kind]]
     ends = np.cumsum([0, *(len(x) for x in found.values())])
-    pair, first, second = np.array([row[:3] for row in rows], np.int32).reshape(-1, 3).T
+    pair, first, second = np.array([place[:3] for place in listed], np.int32).reshape(-1, 3).T
     shapes = np.stack([first, second], axis=1)
     carriers = np.array(fixed.links, np.int32) % (links + 1)
-    share = np.array([row[3] for row in rows], np.int32).reshape(-1, 3)
+    share = np.array([place[3] for place in listed], np.int32).reshape(-1, 3)
     groups = {kind: slice(int(i), int(j)) for kind, i, j in zip(found, ends, ends[1:], strict=False)}
-    return Places(pair, shapes, carriers[shapes] if len(rows) else shapes, share, groups)
+    return Places(pair, shapes, carriers[shapes] if listed else shapes, share, groups)
 
 
 def bodies_of(bodies: Bodies, size: Any, radius: Any) -> Body:
@@ -117,8 +120,7 @@ def touches(places: Places, bodies: Body) -> Touch:
 
         def one(_, at, finder=FINDERS[kind]):
             first, second, share = at
-            pick = lambda k: jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, k, keepdims=False), bodies)
-            return None, finder(pick(first), pick(second), tuple(share[k] for k in range(3)))
+            return None, finder(rows(bodies, first), rows(bodies, second), tuple(share[k] for k in range(3)))
 
         columns = (*places.shapes[group].T, places.share[group].astype(bodies.radius.dtype))
         found.append(scan_links(one, None, columns)[1])
@@ -127,13 +129,16 @@ def touches(places: Places, bodies: Body) -> Touch:
 
 def axes_along(normal: Vec, hint: Vec | None = None) -> tuple[Vec, Vec, Vec]:
     """The axes of a contact from its normal and the direction of a tangent."""
-    if hint is None:
-        sideways = jnp.abs(normal[1]) < 0.5
-        y = jnp.where(sideways, jnp.ones_like(normal[1]), jnp.zeros_like(normal[1]))
-        hint = (jnp.zeros_like(y), y, 1 - y)
+    hint = _world_axis(normal) if hint is None else hint
     side = sub(hint, scale(dot(normal, hint), normal))
     side = scale(1 / norm(*side), side)
     return normal, side, cross(normal, side)
+
+
+def _world_axis(normal: Vec) -> Vec:
+    """The y axis of the world, or z if the normal is too close to y."""
+    y = (jnp.abs(normal[1]) < 0.5).astype(normal[1].dtype)
+    return jnp.zeros_like(y), y, 1 - y
 
 
 def _on_plane(plane: Body, point: Vec, radius: Component, hint: Vec | None, exists: Component) -> Touch:
@@ -147,10 +152,7 @@ def _point(plane: Body, body: Body, share: Vec) -> Touch:
     end = add(body.centre, scale(share[2] * body.size[2], body.axis))
     normal, axis = plane.axis, body.axis
     long = (body.size[2] > 0) & (norm(*cross(normal, axis)) > TINY)  # across the plane, a capsule gives no direction
-    sideways = jnp.abs(normal[1]) < 0.5
-    y = jnp.where(sideways, jnp.ones_like(normal[1]), jnp.zeros_like(normal[1]))
-    hint = select(long, axis, (jnp.zeros_like(y), y, 1 - y))
-    return _on_plane(plane, end, body.radius, hint, jnp.ones_like(end[0]))
+    return _on_plane(plane, end, body.radius, select(long, axis, _world_axis(normal)), jnp.ones_like(end[0]))
 
 
 def _corner(plane: Body, body: Body, share: Vec) -> Touch:

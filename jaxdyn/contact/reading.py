@@ -15,15 +15,14 @@ from ..geometry.reading import VERTICES, make_shapes
 from ..geometry.shapes import Shapes
 from ..io.files import read_bytes
 from ..io.loading import MJCF, format_of
-from ..io.mjcf import HINGE, SLIDE, compile_mjcf, disabled, tree_of
+from ..io.mjcf import HINGE, SLIDE, compile_mjcf, contact_filters, disabled, tree_of
 from ..io.shapes import geoms
 from ..model.chain import Chain, layout
 from ..model.configuration import neutral_configuration
 from ..spatial.components import Values
 from .contacts import Cone, Contacts, Rows, Softness
-from .places import kind_of
+from .places import TINY, kind_of
 
-_SMALLEST = 1e-15
 _LEAST_FRICTION = 1e-5
 
 
@@ -137,8 +136,7 @@ def make_contacts(
     """
     if dimension not in (1, 3, 4, 6) or cone not in get_args(Cone):
         raise ModelError(f"dimension={dimension}, cone={cone!r}", 'pass 1, 3, 4 or 6, and "pyramidal" or "elliptic"')
-    ordered = [(b, a) if shapes.kinds[b] == "plane" else (a, b) for a, b in shapes.pairs]
-    if odd := [(a, b) for a, b in ordered if kind_of(shapes.kinds[a], shapes.kinds[b]) is None]:
+    if odd := [(a, b) for a, b in shapes.pairs if kind_of(shapes.kinds[a], shapes.kinds[b]) is None]:
         names = ", ".join(f"{shapes.names[a]} with {shapes.names[b]}" for a, b in odd[:3])
         fault = f"contacts of {len(odd)} pairs of shapes are not supported, such as {names}"
         raise ModelError(fault, "leave these pairs out by geometry.with_pairs, or use spheres and capsules")
@@ -209,25 +207,11 @@ def _refuse(model: Any, odd: dict[tuple[int, int], tuple[str, str]], leave_out: 
 
 def _pairs(model: Any) -> dict[tuple[int, int], dict[str, Any]]:
     """The pairs of geoms, in the order of their types, that MuJoCo tests, with their parameters."""
-    found = {}
-    given = {(int(a), int(b)) for a, b in zip(model.pair_geom1, model.pair_geom2, strict=True)}
-    bodies, weld = np.asarray(model.geom_bodyid), np.asarray(model.body_weldid)
-    above = weld[np.asarray(model.body_parentid)[weld]]
-    signatures = {int(s) for s in model.exclude_signature}
-    filters = not disabled(model, "FILTERPARENT")
+    filters = contact_filters(model, np.arange(model.ngeom))
+    tested = ~(filters.same | filters.parent | filters.excluded | filters.masked)
+    tested[model.pair_geom1, model.pair_geom2] = tested[model.pair_geom2, model.pair_geom1] = False
     of = lambda a, b: (a, b) if model.geom_type[a] <= model.geom_type[b] else (b, a)
-    for a in range(model.ngeom):
-        for b in range(a + 1, model.ngeom):
-            bits = (model.geom_contype[a] & model.geom_conaffinity[b]) or (
-                model.geom_contype[b] & model.geom_conaffinity[a]
-            )
-            first, second = sorted((int(bodies[a]), int(bodies[b])))
-            u, v = weld[first], weld[second]
-            if not bits or u == v or (first << 16) + second in signatures or {(a, b), (b, a)} & given:
-                continue
-            if filters and u and v and (u == above[v] or v == above[u]):
-                continue
-            found[of(a, b)] = _mixed(model, a, b)
+    found = {of(a, b): _mixed(model, a, b) for a, b in np.argwhere(np.triu(tested, 1)).tolist()}
     for k, (a, b) in enumerate(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True)):
         found[of(a, b)] = {
             "condim": model.pair_dim[k],
@@ -246,7 +230,7 @@ def _mixed(model: Any, a: int, b: int) -> dict[str, Any]:
     chosen = [g for g in (a, b) if model.geom_priority[g] == most]
     refs = [model.geom_solref[g] for g in chosen]
     mixes = [max(float(model.geom_solmix[g]), 0.0) for g in chosen]
-    mixes = [m if m >= _SMALLEST else 0.0 for m in mixes]
+    mixes = [m if m >= TINY else 0.0 for m in mixes]
     total = sum(mixes)
     shares = [m / total if total > 0 else 1 / len(chosen) for m in mixes]
     blend = lambda values: sum(s * np.asarray(v) for s, v in zip(shares, values, strict=True))

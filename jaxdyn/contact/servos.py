@@ -53,7 +53,7 @@ def servos_from_mujoco(model: Any, chain: Chain) -> Servos:
 
     Raises:
         ModelError: an actuator does not drive a single hinge or slide, has internal dynamics, or a gain that is not fixed or a
-            bias that is not affine (muscles, cylinders, dampers, adhesion).
+            bias that is not affine (muscles, cylinders, dampers, adhesion); or the chain is that of another model.
     """
     affine = (model.actuator_gaintype == 0) & (model.actuator_biastype <= 1) & (model.actuator_dyntype == 0)
     odd = np.flatnonzero(~(affine & on_plain_joint(model)))
@@ -63,12 +63,14 @@ def servos_from_mujoco(model: Any, chain: Chain) -> Servos:
         fault = f"actuators other than motors and servos of single joints are not supported: {listed}"
         raise ModelError(fault, "compute their torques, or remove them from the model")
     dofs = [link.dof for link in tree_of(model).links]
+    if len(dofs) != chain.nv:
+        raise ModelError(
+            f"the model has {len(dofs)} velocities, but the chain {chain.nv}", "load the chain from this model"
+        )
     driven = model.jnt_dofadr[model.actuator_trnid.reshape(-1, 2)[:, 0]]
     joints = tuple(dofs.index(d) for d in driven)
     limited = lambda flags, ranges: np.where(np.asarray(flags, bool)[:, None], ranges, [-np.inf, np.inf])
-    joint_range = np.tile([-np.inf, np.inf], (chain.nv, 1))
-    own = limited(model.jnt_actfrclimited, model.jnt_actfrcrange)[model.dof_jntid]
-    joint_range[: len(dofs)] = own[dofs]
+    joint_range = limited(model.jnt_actfrclimited, model.jnt_actfrcrange)[model.dof_jntid][dofs]
     bias = np.where((model.actuator_biastype == 1)[:, None], model.actuator_biasprm[:, :3], 0)
     return Servos(
         model.actuator_gear[:, 0],
@@ -90,9 +92,8 @@ def servo_torques(chain: Chain, servos: Servos, q: Position, qd: Velocity, contr
         - tau: torques at the joints, MuJoCo's `qfrc_actuator` [N m or N].
         - damping: -d tau/d qd, the argument `damping` of `contact_step` [N m s/rad]; zero at a limit of the force or joint.
     """
-    columns = layout(chain)
-    entries = np.array([columns.entries[list(columns.columns).index(k)] for k in servos.joints], int)
     joints = np.array(servos.joints, int)
+    entries = layout(chain).entries_at(joints)
     u = jnp.clip(control, servos.control_range[:, 0], servos.control_range[:, 1])
     state = jnp.stack([jnp.ones_like(u), servos.gear * q[entries], servos.gear * qd[joints]], axis=1)
     force = servos.gain * u + jnp.sum(servos.bias * state, axis=1)

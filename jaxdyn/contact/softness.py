@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from ..dynamics.articulated_body import ArticulatedInertia, apply
 from ..dynamics.engine.kernel import settled
-from ..spatial.components import Component, Mat, add, cross, dot, transpose
+from ..spatial.components import Component, Mat, Vec, add, cross, dot, transpose
 from .contacts import Rows
 from .places import TINY, Touch
 
@@ -117,10 +117,14 @@ def with_reference(held: Constraint, bias: Row, velocity: Row) -> Row:
 
 def wrench_of(touch: Touch, force: tuple[Component, ...]) -> tuple[Component, ...]:
     """The wrench about the common point of forces along the rows: the transpose of `row_of`."""
-    along = lambda f: tuple(sum(x * e[k] for x, e in zip(f, touch.axes, strict=False)) for k in range(3))
-    linear = settled(*along(force[:3]))
+    linear = settled(*along_axes(touch.axes, force[:3]))
     moment = cross(touch.point, linear)
-    return (*(add(moment, along(force[3:])) if len(force) > 3 else moment), *linear)
+    return (*(add(moment, along_axes(touch.axes, force[3:])) if len(force) > 3 else moment), *linear)
+
+
+def along_axes(axes: tuple[Vec, Vec, Vec], components: tuple[Component, ...]) -> Vec:
+    """The vector with up to three components along the axes."""
+    return tuple(sum(x * e[k] for x, e in zip(components, axes, strict=False)) for k in range(3))  # type: ignore[return-value]
 
 
 def cone_forces(rows: Rows, at: Settings, stiffness: tuple[Component, ...], x: Row) -> tuple[Row, Entries]:

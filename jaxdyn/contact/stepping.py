@@ -1,7 +1,6 @@
 """Time steps and rollouts of robots that touch, as MuJoCo makes them."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,13 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..dynamics.friction import resistive_force
-from ..errors import ModelError
 from ..model.chain import Chain, Force, layout
 from ..model.compiled import compiled
 from ..model.configuration import integrate
 from ..model.joints import Free
 from ..simulation.integrate import promoted
-from ..simulation.rollouts import march
+from ..simulation.rollouts import Controls, repeated
 from ..spatial.so3 import quaternion_to_rotation
 from .contacts import Contacts
 from .dynamics import solution
@@ -94,7 +92,7 @@ def contact_rollout(
     chain: Chain,
     contacts: Contacts,
     state: ContactState,
-    controls: Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array],
+    controls: Controls,
     dt: float | Float[Array, ""],
     steps: int | None = None,
     damping: Float[Array, " nv"] | None = None,
@@ -108,18 +106,8 @@ def contact_rollout(
     Raises:
         ModelError: as for `rollout`.
     """
-    q, qd, qdd = promoted(chain, *state)
-    dt = jnp.asarray(dt, q.dtype)
-    policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
-    if torques is not None and steps not in (None, len(torques)):
-        raise ModelError(f"{len(torques)} rows of torques are given for {steps} steps; omit steps")
-    steps = steps if torques is None else len(torques)
-    if steps is None:
-        raise ModelError("a rollout under a policy needs the number of steps; pass steps=")
 
-    def advance(state, k, tau):
-        if policy is not None:
-            tau = policy(k.astype(dt.dtype) * dt, state.q, state.qd)
-        return contact_step(chain, contacts, state, tau, dt, damping)
+    def move(_, q, qd, qdd, tau, dt, __):
+        return tuple(contact_step(chain, contacts, ContactState(q, qd, qdd), tau, dt, damping))
 
-    return march(advance, ContactState(q, qd, qdd), torques, steps, every, checkpoint)
+    return ContactState(*repeated(move, promoted(chain, *state), controls, dt, steps, every, checkpoint))

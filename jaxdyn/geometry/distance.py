@@ -26,6 +26,7 @@ from ..dynamics.engine.lanes import (
     sparse_jvp,
     spread_over_lanes,
 )
+from ..dynamics.engine.matrices import put, rows
 from ..dynamics.engine.sweep import Link, inward, next_pose_finely, outward, start_pose
 from ..errors import ModelError
 from ..model.chain import Chain, Position, ancestor_mask
@@ -172,10 +173,10 @@ def _added_up(scene: Scene, bodies: "Bodies", force: Array) -> tuple[Array, ...]
         def add_pair(total, at, kinds=group.kinds):
             pair, (a, b), place = at
             shared, found = evaluate(kinds, pair)
-            wrench = settled(*scale(_rows(force, place), (*found.moment, *found.normal)))
+            wrench = settled(*scale(rows(force, place), (*found.moment, *found.normal)))
             for link, sign in ((a, -1), (b, 1)):
-                moved = zip(total, add(_rows(total, link), scale(sign, wrench)), strict=True)
-                total = tuple(jax.lax.dynamic_update_index_in_dim(x, y, link, 0) for x, y in moved)
+                moved = zip(total, add(rows(total, link), scale(sign, wrench)), strict=True)
+                total = tuple(put(x, y, link) for x, y in moved)
             return total, shared
 
         total = fold_shared(add_pair, total, (tuple(group.pairs.T), tuple(links[group.pairs].T), group.places))
@@ -294,17 +295,13 @@ def placed_shapes(scene: Scene, x: PerLink) -> tuple[Bodies, tuple[Array, ...]]:
 
     def placed_shape(_, at):
         link, pose = at
-        r, p, rest = _rows(everything, link)
+        r, p, rest = rows(everything, link)
         offset = add(rest, rotate(r, tuple(pose[i, 3] for i in range(3))))
         return None, (matmul(r, tuple(pose[i, j] for i in range(3) for j in range(3))), p, offset)
 
     carriers = np.array([link % (chain.n + 1) for link in shapes.links], np.int32)
     _, (rotation, origin, offset) = scan_links(placed_shape, None, (carriers, local))
     return Bodies(rotation, origin, offset, centre), screws
-
-
-def _rows(tree: Any, index: Array) -> Any:
-    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
 
 
 class Group(NamedTuple):
@@ -370,9 +367,9 @@ def _evaluator(scene: Scene, bodies: Bodies, differentiates: bool = False) -> Ca
     grid_of = _grids(scene)
 
     def evaluate(kinds: tuple[Kind, Kind], pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], Pair]:
-        (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (_rows(cores, k) for k in pair)
+        (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (rows(cores, k) for k in pair)
         corners = (
-            _rows(hulls, _rows(places, k)) if kind == "hull" else None for kind, k in zip(kinds, pair, strict=True)
+            rows(hulls, rows(places, k)) if kind == "hull" else None for kind, k in zip(kinds, pair, strict=True)
         )
         grid = grid_of(pair[1]) if kinds[1] == "height_field" else None
         # relative to the origin of the first link, since positions in the world may have too few digits
@@ -420,4 +417,4 @@ def _grids(scene: Scene) -> Callable[[Array], Grid]:
     points = np.array([field.shape for field in scene.shapes.heights], np.int32).reshape(-1, 2)
     first = np.cumsum([0, *points.prod(axis=1)], dtype=np.int32)[:-1]
     index = np.cumsum([kind == "height_field" for kind in scene.shapes.kinds]) - 1
-    return lambda k: Grid(scene.heights, *_rows((first, points - 1, scene.ranges), _rows(index, k)))
+    return lambda k: Grid(scene.heights, *rows((first, points - 1, scene.ranges), rows(index, k)))

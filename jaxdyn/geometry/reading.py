@@ -12,7 +12,7 @@ from jaxtyping import Float
 from ..errors import ModelError
 from ..io.files import read_bytes
 from ..io.loading import MJCF, format_of, read_geometry
-from ..io.mjcf import body_names, compile_mjcf, disabled
+from ..io.mjcf import body_names, compile_mjcf, contact_filters
 from ..io.shapes import Geometry, geoms, mesh_file, read_mesh
 from ..io.urdf import fresh, parse_robot
 from ..model.build import pose_of
@@ -343,23 +343,13 @@ def _from_mujoco(
 
 
 def _filtered(model: Any, geoms: list[int], shapes: Shapes, visual: bool) -> dict[Pair, str]:
-    """The pairs of shapes, by index, that MuJoCo's filters of contacts rule out, and why.
-
-    Source: MuJoCo's documentation (mujoco.readthedocs.io, Computation, Collision detection: Selection).
-    """
-    body = np.asarray(model.geom_bodyid)[geoms]
-    weld = np.asarray(model.body_weldid)[body]
-    above = np.asarray(model.body_weldid)[np.asarray(model.body_parentid)[weld]]
-    types, masks = np.asarray(model.geom_contype)[geoms], np.asarray(model.geom_conaffinity)[geoms]
-    signatures = {(int(s) >> 16, int(s) & 0xFFFF) for s in model.exclude_signature}
-    filters_parents = not disabled(model, "FILTERPARENT")
-    reasons = {}
-    for a, b in candidates(shapes):
-        bodies = int(body[a]), int(body[b])
-        if bodies in signatures or bodies[::-1] in signatures:
-            reasons[a, b] = "<exclude> in the file"
-        elif filters_parents and weld[a] and weld[b] and (weld[a] == above[b] or weld[b] == above[a]):
-            reasons[a, b] = ADJACENT
-        elif not visual and not (types[a] & masks[b] or types[b] & masks[a]):
-            reasons[a, b] = "contype and conaffinity in the file"
+    """The pairs of shapes, by index, that MuJoCo's filters of contacts rule out, and why."""
+    filters, reasons = contact_filters(model, geoms), {}
+    for pair in candidates(shapes):
+        if filters.excluded[pair]:
+            reasons[pair] = "<exclude> in the file"
+        elif filters.parent[pair]:
+            reasons[pair] = ADJACENT
+        elif not visual and filters.masked[pair]:
+            reasons[pair] = "contype and conaffinity in the file"
     return reasons

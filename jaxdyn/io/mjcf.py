@@ -153,18 +153,44 @@ def _odd_free(model: Any, joint: int) -> bool:
     return bool(model.dof_armature[linear].any() or model.dof_frictionloss[linear].any() or np.ptp(damping) > 0)
 
 
+class ContactFilters(NamedTuple):
+    """Why MuJoCo does not test pairs of geoms for contact, boolean matrices (m, m).
+
+    Source: MuJoCo's documentation (mujoco.readthedocs.io, Computation, Collision detection: Selection).
+
+    Attributes:
+        same: both are on one body, or on bodies that are welded together.
+        parent: one is on the parent of the other's body, unless the parent is fixed to the world or the filter is disabled.
+        excluded: <exclude> names their bodies.
+        masked: contype and conaffinity rule the pair out.
+    """
+
+    same: np.ndarray
+    parent: np.ndarray
+    excluded: np.ndarray
+    masked: np.ndarray
+
+
+def contact_filters(model: Any, geoms: Sequence[int] | np.ndarray) -> ContactFilters:
+    """The filters of contacts among some geoms."""
+    body = np.asarray(model.geom_bodyid)[geoms]
+    weld = np.asarray(model.body_weldid)[body]
+    above = np.asarray(model.body_weldid)[np.asarray(model.body_parentid)[weld]]
+    types, masks = np.asarray(model.geom_contype)[geoms], np.asarray(model.geom_conaffinity)[geoms]
+    below = (above[:, None] == weld) & (weld != 0) & (weld[:, None] != 0) & (not disabled(model, "FILTERPARENT"))
+    signatures = np.isin((body[:, None] << 16) + body, model.exclude_signature)
+    passes = (types[:, None] & masks) != 0
+    return ContactFilters(weld[:, None] == weld, below | below.T, signatures | signatures.T, ~(passes | passes.T))
+
+
 def _may_touch(model: Any) -> bool:
     """True if any two geoms can be in contact, according to their contact bits and bodies."""
     if model.npair:
         return True
-    weld = np.asarray(model.body_weldid)[model.geom_bodyid]
-    above = np.asarray(model.body_weldid)[np.asarray(model.body_parentid)[weld]]
-    geoms = np.stack([model.geom_contype, model.geom_conaffinity, weld, above], axis=1)
-    t, a, w, u = np.unique(geoms[(geoms[:, :2] != 0).any(1)], axis=0).T[:, :, None]
-    kin = ((u == w.T) & (w.T != 0)) | ((u.T == w) & (w != 0))
-    if disabled(model, "FILTERPARENT"):
-        kin[:] = False
-    return bool(((w < w.T) & ~kin & (((t & a.T) != 0) | ((t.T & a) != 0))).any())
+    geoms = np.stack([model.geom_contype, model.geom_conaffinity, model.geom_bodyid], axis=1)
+    _, different = np.unique(geoms, axis=0, return_index=True)
+    found = contact_filters(model, different)
+    return bool((~(found.same | found.parent | found.masked)).any())
 
 
 class Link(NamedTuple):

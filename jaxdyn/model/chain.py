@@ -444,6 +444,10 @@ class Layout(NamedTuple):
     columns: Int[np.ndarray, " columns"]
     entries: Int[np.ndarray, " columns"]
 
+    def entries_at(self, columns: Int[np.ndarray, " _"]) -> Int[np.ndarray, " _"]:
+        """The indices in q of joints that are not curved, from those in v."""
+        return self.entries[np.searchsorted(self.columns, columns)]
+
 
 def layout(chain: Chain) -> Layout:
     """Layout of the chain's q and v."""

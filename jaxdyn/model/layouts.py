@@ -187,6 +187,15 @@ def _to_body(joint: Joint, q: Array, x: Array) -> Array:
     return x
 
 
+def free_turning(chain: Chain, v: Velocity) -> Acceleration:
+    """Acceleration of the origins of free bodies minus dv/dt, (0, w x v) in body axes; zero for other joints."""
+    turning = jnp.zeros_like(v)
+    for joint in layout(chain).curved:
+        if isinstance(joint, Free):
+            turning = turning.at[joint.columns].set(_turning(joint, v))
+    return turning
+
+
 def _turning(joint: Joint, v: Array) -> Array:
     """Acceleration of a free body's origin minus dv/dt, in body axes: (0, w x v); zero for other joints."""
     x = v[joint.columns]

@@ -256,7 +256,7 @@ def adaptive_rollout(
 
 
 def repeated(
-    move: Callable[..., tuple[Array, Array]],
+    move: Callable[..., tuple[Array, ...]],
     start: Sequence[Array],
     controls: Controls,
     dt: float | Array,
@@ -264,10 +264,12 @@ def repeated(
     every: int,
     checkpoint: int | None,
     rows: PyTree = None,
-) -> Motion:
-    """The motion by steps (q, qd) = move(t, q, qd, tau, dt, row) from the time t; arguments and errors as for `rollout`."""
-    q, qd = start
-    dt = jnp.asarray(dt, q.dtype)
+) -> Any:
+    """The motion by steps (q, qd) = move(t, q, qd, tau, dt, row) from the time t; arguments and errors as for `rollout`.
+
+    The state may contain further arrays after q and qd, which the step receives and returns in the same order.
+    """
+    dt = jnp.asarray(dt, start[0].dtype)
     policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
     if torques is not None and steps not in (None, len(torques)):
         raise ModelError(
@@ -279,11 +281,10 @@ def repeated(
 
     def advance(state, k, x):
         tau, row = x
-        q, qd = state
         t = k.astype(dt.dtype) * dt
-        return move(t, q, qd, tau if policy is None else policy(t, q, qd), dt, row)
+        return move(t, *state, tau if policy is None else policy(t, *state[:2]), dt, row)
 
-    return march(advance, (q, qd), (torques, rows), steps, every, checkpoint)
+    return march(advance, tuple(start), (torques, rows), steps, every, checkpoint)
 
 
 def march(

@@ -3,7 +3,8 @@
 Twists, wrenches and screws are in world axes about one common point, so that the twist of a link is the sum of the screws on
 its path, times their rates, and a wrench on it acts on all joints of the path. A matrix has entries for the pairs of joints of
 which one carries the other, and for those that contacts between links couple; L^T D L elimination from the leaves towards the
-base adds no others in a tree (Featherstone 2005), and those that it adds elsewhere are part of the pattern.
+base adds no others in a tree (Featherstone 2005), and those that it adds elsewhere are part of the pattern. Sums are loops
+of their own beside `sweep`, whose states are single values per lane: here, rows have any shape, and the base has one.
 """
 
 import functools
@@ -15,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from ...model.chain import ancestor_mask
-from .matrices import pairs_of
+from .matrices import pairs_of, put, row
 
 
 class Pattern(NamedTuple):
@@ -95,20 +96,6 @@ def pattern_of(parents: tuple[int, ...], couples: tuple[tuple[int, int], ...]) -
         columns(movers, 3),
         columns(products, 3),
     )
-
-
-def row(x: Array, k: Array) -> Array:
-    """Row k, a place in a loop."""
-    return jax.lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False)
-
-
-def put(x: Array, value: Array, k: Array) -> Array:
-    """x with another row k."""
-    return jax.lax.dynamic_update_index_in_dim(x, value, k, 0, allow_negative_indices=False)
-
-
-def rows(xs: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
-    return tuple(row(x, k) for x in xs)
 
 
 def along_paths(parents: tuple[int, ...], screws: tuple[Array, ...], rates: Array) -> tuple[Array, ...]:
@@ -205,3 +192,10 @@ def solved(pattern: Pattern, factor: Array, b: Array) -> Array:
     b = jax.lax.scan(back, b, data(inward))[0]
     b = jax.lax.scan(scaled, None, (b, pattern.diagonal))[1]
     return jax.lax.scan(forth, b, data(inward[::-1]))[0]
+
+
+def inverted(pattern: Pattern, factor: Array) -> Array:
+    """The inverse (n, n) of a matrix from its factor."""
+    n, lanes = len(pattern.diagonal), factor.shape[1:]
+    units = jnp.broadcast_to(jnp.eye(n, dtype=factor.dtype).reshape(n, n, *(1,) * len(lanes)), (n, n, *lanes))
+    return jax.lax.scan(lambda _, unit: (None, solved(pattern, factor, unit)), None, units)[1]

@@ -63,6 +63,21 @@ def entries_size(chain: Chain, per_pair: int = 1) -> int:
     return 100 + 2 * chain.n + per_pair * pairs_of(chain.topology.parents).count
 
 
+def row(x: Array | np.ndarray, k: Array) -> Array:
+    """Row k of an array, for an index that is known only in a loop."""
+    return jax.lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False)
+
+
+def rows(tree: Any, k: Array) -> Any:
+    """Row k of every array."""
+    return jax.tree.map(lambda x: row(x, k), tree)
+
+
+def put(x: Array, value: Array, k: Array) -> Array:
+    """The array with another row k."""
+    return jax.lax.dynamic_update_index_in_dim(x, value, k, 0, allow_negative_indices=False)
+
+
 def over_pairs(
     pairs: Pairs, function: Callable[[Any, Any, Any], tuple[tuple[Array, ...], ...]], of_carrier: Any, of_carried: Any
 ) -> tuple[Float[Array, "entries *lanes"], ...]:
@@ -77,17 +92,14 @@ def over_pairs(
         return tuple(jnp.pad(x, ((0, 1 + k), *((0, 0),) * (x.ndim - 1))) for k, x in enumerate(found))
 
     def values(i, j):
-        at = lambda x, k: jax.lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False)
-        first, second = jax.tree.map(lambda x: at(x, i), of_carrier), jax.tree.map(lambda x: at(x, j), of_carried)
-        return function(first, second, i == j)
+        return function(rows(of_carrier, i), rows(of_carried, j), i == j)
 
     def body(results, x):
         i, j, k = x
         results = list(results)
         for m, found in enumerate(values(i, j)):
             for part, entry in enumerate(found):
-                at = len(found) * k + part
-                results[m] = jax.lax.dynamic_update_index_in_dim(results[m], entry, at, 0, allow_negative_indices=False)
+                results[m] = put(results[m], entry, len(found) * k + part)
         return tuple(results), None
 
     shapes = jax.eval_shape(values, 0, 0)
@@ -110,9 +122,9 @@ def spread_sides(
     pairs: Pairs, above: Float[Array, "k *lanes"], below: Float[Array, "m *lanes"], together: bool = False
 ) -> Float[Array, "n n *lanes"]:
     """The matrix whose entry [i, j] is that of `above` if j carries i or is i, and that of `below` if i carries j."""
-    rows = pairs.together if together else pairs.above
-    columns = np.where(rows < pairs.count, pairs.count, pairs.above.T)
-    return spread(rows, above) + spread(columns, below)
+    indices = pairs.together if together else pairs.above
+    columns = np.where(indices < pairs.count, pairs.count, pairs.above.T)
+    return spread(indices, above) + spread(columns, below)
 
 
 def jacobian_by_column(
