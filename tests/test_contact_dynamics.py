@@ -231,6 +231,15 @@ def test_derivatives_of_a_sliding_block_are_differences():
         assert_allclose(mine, other, atol=1e-5 * (1 + np.abs(other).max()))
 
 
+@pytest.mark.ci
+def test_second_derivatives_are_differences_of_the_first():
+    chain, contacts = thrown("box")
+    q, qd = REST.at[2].add(-7e-4), jnp.array([0.3, -0.2, 0.1, 0.5, 0.2, -0.3])
+    first = jax.jacfwd(lambda qd: contact.contact_dynamics(chain, contacts, q, qd, jnp.zeros(6)).qdd)
+    second, expected = jax.jit(jax.jacfwd(first))(qd), differences(jax.jit(first), qd, 1e-6)
+    assert_allclose(second, expected, atol=1e-6 * (1 + np.abs(expected).max()))
+
+
 @pytest.mark.nightly
 def test_derivatives_by_parameters_are_differences():
     states = mixed("pyramidal")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..dynamics.composite_body import carried_masses, crba, mass_matrix_solve
+from ..dynamics.composite_body import carried_masses, mass_matrix_solve
 from ..dynamics.derivatives import spread_derivatives, torque_entries
 from ..dynamics.engine.kernel import uses_definitions
 from ..dynamics.engine.lanes import sparse_jvp
@@ -134,9 +134,8 @@ def _curvature_inverse(chain, contacts, q, qd, qdd):
 
 def _curvature_inverse_jvp(primals, tangents):
     inverse = _curvature_inverse(*primals)
-    # of the mass matrix alone: where the set of active contacts stays, the curvature of s is constant for pyramids
-    chain, _, q, *_ = primals
-    _, change = sparse_jvp(crba, (chain, q), (tangents[0], tangents[2]))
+    # for second derivatives; the kernel's elimination is not differentiated
+    _, change = sparse_jvp(jax.jacfwd(contact_inverse_dynamics, argnums=4), primals, tangents)
     return inverse, -inverse @ change @ inverse
 
 
