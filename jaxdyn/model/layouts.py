@@ -187,8 +187,9 @@ def _to_body(joint: Joint, q: Array, x: Array) -> Array:
     return x
 
 
+@checked
 def free_turning(chain: Chain, v: Velocity) -> Acceleration:
-    """Acceleration of the origins of free bodies minus dv/dt, (0, w x v) in body axes; zero for other joints."""
+    """Acceleration of the origins of free bodies minus dv/dt, (0, w x v) in body axes [m/s^2]; zero for other joints."""
     turning = jnp.zeros_like(v)
     for joint in layout(chain).curved:
         if isinstance(joint, Free):

@@ -142,6 +142,7 @@ def cases() -> dict[str, Case]:
             bound(getattr(layouts, f"{way}_pinocchio_state")), with_vectors(1)
         )
         found[f"layouts.{way}_pinocchio_vector"] = Case(bound(getattr(layouts, f"{way}_pinocchio_vector")), normal(nv))
+    found["layouts.free_turning"] = Case(bound(layouts.free_turning), normal(nv))
     for name in PRIORS:
         found[name] = Case(public(name), each(bodies, bodies), accuracy=1e8, difference=1e-4)
     return found
