@@ -1,7 +1,14 @@
 """Robots that touch: contacts, joint limits and dry friction as MuJoCo has them, with exact derivatives."""
 
 from .._exports import publish as _publish
-from .contacts import Contacts as Contacts, Rows as Rows, Softness as Softness
+from .contacts import (
+    Connect as Connect,
+    Contacts as Contacts,
+    Follow as Follow,
+    Rows as Rows,
+    Softness as Softness,
+    Weld as Weld,
+)
 from .dynamics import (
     ContactDynamics as ContactDynamics,
     ContactDynamicsDerivatives as ContactDynamicsDerivatives,
@@ -11,6 +18,12 @@ from .dynamics import (
     contact_forces as contact_forces,
     contact_inverse_dynamics as contact_inverse_dynamics,
     contact_wrenches as contact_wrenches,
+)
+from .equalities import (
+    connect as connect,
+    equality_forces as equality_forces,
+    follow as follow,
+    weld as weld,
 )
 from .reading import contacts_from_mujoco as contacts_from_mujoco, make_contacts as make_contacts, read as read
 from .servos import (

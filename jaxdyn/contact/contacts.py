@@ -55,6 +55,70 @@ class Rows:
         return max(self.dimensions, default=1)
 
 
+class Connect(eqx.Module):
+    """Two points of two links that coincide, MuJoCo's `connect`; the violation is p_a - p_b in world axes [m].
+
+    Attributes:
+        points: in the frames of the links [m].
+        reference, impedance: as in `Softness`.
+        weight: inverse inertias of both links, added [1/kg].
+        links: indices of the links, -1 for the base.
+    """
+
+    points: Float[Array, "2 3"] = eqx.field(converter=as_array)
+    reference: Float[Array, "2"] = eqx.field(converter=as_array)
+    impedance: Float[Array, "5"] = eqx.field(converter=as_array)
+    weight: Float[Array, ""] = eqx.field(converter=as_array)
+    links: tuple[int, int] = eqx.field(static=True)
+
+
+class Weld(eqx.Module):
+    """Two frames of two links that coincide, MuJoCo's `weld`.
+
+    The violation is p_a - p_b in world axes [m], and `turning_scale` times sin(angle / 2) along the axis of the rotation from
+    frame b to frame a, in frame b.
+
+    Attributes:
+        frames: poses in the frames of the links [m].
+        turning_scale: MuJoCo's torquescale [m].
+        reference, impedance: as in `Softness`.
+        weight: inverse inertias of both links, added, (translation [1/kg], rotation [1/(kg m^2)]).
+        links: indices of the links, -1 for the base.
+    """
+
+    frames: Float[Array, "2 4 4"] = eqx.field(converter=as_array)
+    turning_scale: Float[Array, ""] = eqx.field(converter=as_array)
+    reference: Float[Array, "2"] = eqx.field(converter=as_array)
+    impedance: Float[Array, "5"] = eqx.field(converter=as_array)
+    weight: Float[Array, "2"] = eqx.field(converter=as_array)
+    links: tuple[int, int] = eqx.field(static=True)
+
+
+class Follow(eqx.Module):
+    """A joint that follows another one, MuJoCo's equality `joint`.
+
+    The violation is x - (k0 + k1 y + k2 y^2 + k3 y^3 + k4 y^4), with the positions x and y of both joints less their `zeros`;
+    without another joint, it is x - k0.
+
+    Attributes:
+        polynomial: k0 ... k4.
+        zeros: positions of both joints [rad or m].
+        reference, impedance: as in `Softness`.
+        weight: inverse inertias of both velocities, added.
+        joints: indices of the velocities; the second can be None.
+    """
+
+    polynomial: Float[Array, "5"] = eqx.field(converter=as_array)
+    zeros: Float[Array, "2"] = eqx.field(converter=as_array)
+    reference: Float[Array, "2"] = eqx.field(converter=as_array)
+    impedance: Float[Array, "5"] = eqx.field(converter=as_array)
+    weight: Float[Array, ""] = eqx.field(converter=as_array)
+    joints: tuple[int, int | None] = eqx.field(static=True)
+
+
+Equality = Connect | Weld | Follow
+
+
 class Contacts(eqx.Module, Summary):
     """Contacts of the pairs of shapes, limits of joints, and dry friction.
 
@@ -70,6 +134,7 @@ class Contacts(eqx.Module, Summary):
         weight: inverse inertia of each velocity.
         friction_ratio: MuJoCo's impratio, the ratio of the impedance along friction to that of the normal.
         least_time: smallest time constant of a reference [s], twice MuJoCo's time step, or 0.
+        equalities: constraints by which links or joints are held together.
     """
 
     shapes: Shapes
@@ -84,6 +149,7 @@ class Contacts(eqx.Module, Summary):
     friction_ratio: Float[Array, ""] = eqx.field(converter=as_array)
     least_time: Float[Array, ""] = eqx.field(converter=as_array)
     rows: Rows = eqx.field(static=True)
+    equalities: tuple[Equality, ...] = ()
 
     def __repr__(self) -> str:
         dimensions = ", ".join(map(str, sorted(set(self.rows.dimensions)))) or "none"
@@ -91,6 +157,7 @@ class Contacts(eqx.Module, Summary):
             f"Contacts: {len(self.place_names)} places of {len(self.shapes.pairs)} pairs of shapes, {self.rows.cone} cones",
             f"dimensions of forces: {dimensions}",
             f"limits of {len(self.rows.limited)} joints, dry friction of {len(self.rows.rubbing)}",
+            *([f"{len(self.equalities)} equality constraints"] if self.equalities else []),
         )
 
     @property

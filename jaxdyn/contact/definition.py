@@ -19,12 +19,15 @@ from jaxtyping import Array, Float
 
 from ..dynamics.articulated_body import forward_dynamics
 from ..dynamics.composite_body import mass_matrix
-from ..dynamics.kinematics import link_twists
+from ..dynamics.kinematics import forward_kinematics, link_twists
 from ..dynamics.newton_euler import inverse_dynamics
 from ..geometry.distance import placed_shapes, scene_of
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
+from ..model.configuration import integrate
 from ..model.layouts import free_turning
-from .contacts import Contacts, Softness
+from ..spatial.so3 import rotation_to_quaternion
+from .contacts import Connect, Contacts, Equality, Follow, Softness
+from .equalities import softened
 from .places import Touch, bodies_of, places_of, touches
 from .softness import reference, regularised
 
@@ -32,7 +35,7 @@ from .softness import reference, regularised
 class Constraints(NamedTuple):
     """Constraints: J (m, nv), c - r (m,), D (m,), and for elliptic cones friction and mu of the last 6 k rows.
 
-    The first f rows are those of dry friction, with a largest force `bound`.
+    The first f rows are those of dry friction, with a largest force `bound`; the next `equal` are equality constraints.
     """
 
     jacobian: Float[Array, "m nv"]
@@ -41,6 +44,7 @@ class Constraints(NamedTuple):
     bound: Float[Array, " f"]
     friction: Float[Array, "k 5"]
     mu: Float[Array, " k"]
+    equal: int
 
 
 def contact_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, tau: Force) -> Acceleration:
@@ -77,12 +81,14 @@ def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: 
 
 
 def rows_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> Constraints:
-    """All constraints in a state: dry friction, lower and upper limits, and contacts."""
+    """All constraints in a state: dry friction, equality constraints, lower and upper limits, and contacts."""
     dtype, eye = jnp.result_type(q, qd, chain.dtype), jnp.eye(chain.nv)
     rubbing, limited = np.array(contacts.rows.rubbing, int), np.array(contacts.rows.limited, int)
     least = contacts.least_time
     d, _, b = _reference(contacts.rubbing, jnp.zeros(len(rubbing), dtype), least)
     parts: list[tuple[Array, ...]] = [(eye[rubbing], b * qd[rubbing], 1 / regularised(d, contacts.weight[rubbing]))]
+    parts += [_equality_rows(chain, each, least, q, qd) for each in contacts.equalities]
+    equal = sum(len(part[1]) for part in parts[1:])
     entries = layout(chain).entries_at(limited)
     for sign, end in ((1, 0), (-1, 1)):
         violation = sign * (q[entries] - chain.limits.position[limited, end]) - contacts.limits.margin
@@ -94,11 +100,42 @@ def rows_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> Cons
         of_contacts, friction, mu = _contact_rows(chain, contacts, q, qd)
         parts.append(of_contacts)
     jacobian, offset, stiffness = (jnp.concatenate(x) for x in zip(*parts, strict=True))
-    return Constraints(jacobian, offset, stiffness, contacts.dry_friction, friction, mu)
+    return Constraints(jacobian, offset, stiffness, contacts.dry_friction, friction, mu, equal)
 
 
 def _reference(soft: Softness, violation: Array, least_time: Array) -> tuple[Array, ...]:
     return reference(soft.reference.T, soft.impedance.T, violation, least_time)  # type: ignore[return-value]
+
+
+def _equality_rows(chain: Chain, each: Equality, least_time: Array, q: Position, qd: Velocity) -> tuple[Array, ...]:
+    """J, c - r and D of an equality constraint, from its violation."""
+    moved = lambda dq: integrate(chain, q, dq)
+    violation = lambda dq: _violation(chain, each, moved(dq))
+    at, jacobian = violation(jnp.zeros_like(qd)), jax.jacfwd(violation)(jnp.zeros_like(qd))
+    rate = lambda t: jax.jvp(lambda s: violation((t + s) * qd), (0.0,), (1.0,))[1]
+    bias = jnp.zeros_like(at) if isinstance(each, Follow) else jax.jvp(rate, (0.0,), (1.0,))[1]
+    weight = each.weight if each.weight.ndim == 0 else jnp.repeat(each.weight, 3)
+    damping, push, stiffness = softened(each, at, jnp.broadcast_to(weight, at.shape), least_time)
+    return jacobian, bias + damping * (jacobian @ qd) + push, stiffness
+
+
+def _violation(chain: Chain, each: Equality, q: Position) -> Array:
+    if isinstance(each, Follow):
+        x, y = (0.0 if j is None else q[layout(chain).entries_at(np.array([j]))] for j in each.joints)
+        value = sum(
+            c * (y - each.zeros[1]) ** k for k, c in enumerate(each.polynomial) if k == 0 or each.joints[1] is not None
+        )
+        return x - each.zeros[0] - value
+    poses = jnp.concatenate([forward_kinematics(chain, q), jnp.eye(4)[None]])
+    if chain.base_pose is not None:
+        poses = poses.at[-1].set(chain.base_pose)
+    first, second = (poses[link] for link in each.links)
+    if isinstance(each, Connect):
+        a, b = (t[:3, :3] @ p + t[:3, 3] for t, p in zip((first, second), each.points, strict=True))
+        return a - b
+    first, second = first @ each.frames[0], second @ each.frames[1]
+    turn = each.turning_scale * rotation_to_quaternion(second[:3, :3].T @ first[:3, :3])[1:]
+    return jnp.concatenate([first[:3, 3] - second[:3, 3], turn])
 
 
 def _contact_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity):
@@ -162,16 +199,17 @@ def _relative_jacobian(chain: Chain, q: Array, qd: Array, touch: Touch, centre: 
 
 
 def potential(rows: Constraints, x: Float[Array, " m"]) -> Float[Array, ""]:
-    """s(x): Huber's function for dry friction, half of a parabola for limits and edges, and the function of elliptic cones."""
+    """s(x): of Huber for dry friction, parabolas for equalities, half ones for limits and edges, and that of elliptic cones."""
     f, k, d = len(rows.bound), len(rows.mu), rows.stiffness
     stiff, bound, rubs = d[:f], rows.bound, jnp.abs(x[:f])
     huber = jnp.where(rubs * stiff < bound, stiff * rubs**2 / 2, bound * rubs - bound**2 / (2 * stiff))
-    pushes = slice(f, len(x) - 6 * k)
+    equal = d[f : f + rows.equal] * x[f : f + rows.equal] ** 2 / 2
+    pushes = slice(f + rows.equal, len(x) - 6 * k)
     parabolas = jnp.where(x[pushes] < 0, d[pushes] * x[pushes] ** 2 / 2, 0)
     cones = jax.vmap(_cone)(
         x[len(x) - 6 * k :].reshape(k, 6), d[len(x) - 6 * k :].reshape(k, 6), rows.friction, rows.mu
     )
-    return huber.sum() + parabolas.sum() + cones.sum()
+    return huber.sum() + equal.sum() + parabolas.sum() + cones.sum()
 
 
 def _cone(x, d, friction, mu):

@@ -18,9 +18,11 @@ from ..errors import ModelError
 from ..geometry.distance import scene_of
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
 from ..model.compiled import compiled
+from ..model.configuration import integrate
 from ..model.layouts import free_turning
 from . import definition
 from .contacts import Contacts
+from .equalities import equality_rows, equality_torques, joined_joints
 from .jacobians import constraint_jacobians
 from .newton import (
     JointSettings,
@@ -98,6 +100,9 @@ def solution(chain, contacts, q, qd, tau, start, damping):
         damped = None if damping is None else _damped(chain, q, qd, qdd, damping)
         return Solution(qdd, jnp.zeros((), jnp.int32), jnp.ones((), bool), damped)
     force = tau - bias_force(chain, q, qd)
+    if contacts.equalities:
+        rows = equality_rows(chain, contacts, q, qd)
+        force += rows.force(jnp.zeros_like(force)) @ rows.jacobian
     return solve(*problem_of(chain, contacts, q, qd), force, begin.astype(force.dtype), damping)
 
 
@@ -155,7 +160,8 @@ def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: 
     """
     if uses_definitions():
         return definition.contact_inverse_dynamics(chain, contacts, q, qd, qdd)
-    return inverse_dynamics(chain, q, qd, qdd) - constraint_torques(*problem_of(chain, contacts, q, qd), qdd)
+    tau = inverse_dynamics(chain, q, qd, qdd) - constraint_torques(*problem_of(chain, contacts, q, qd), qdd)
+    return tau - equality_torques(chain, contacts, q, qd, qdd) if contacts.equalities else tau
 
 
 @compiled
@@ -239,6 +245,10 @@ def _torque_jacobians(chain: Chain, contacts: Contacts, q: Array, qd: Array, qdd
     if found.between:
         between = [y.reshape(chain.nv, chain.nv) for y in found.between]
         position, velocity = position - between[0], velocity - between[1]
+    if contacts.equalities:
+        moved = lambda dq, qd: equality_torques(chain, contacts, integrate(chain, q, dq), qd, qdd)
+        changes = jax.jacfwd(moved, argnums=(0, 1))(jnp.zeros_like(qd), qd)
+        position, velocity = position - changes[0], velocity - changes[1]
     # without the barrier, XLA would repeat the assembly of the matrices in the products
     return *jax.lax.optimization_barrier((position, velocity)), found.inverse
 
@@ -289,5 +299,12 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
         cast(contacts.weight),
         repeated(contacts.least_time, chain.n),
     )
-    masses = carried_masses(scene.chain.topology.parents, scene.chain.inertia)
-    return Problem(scene, masses, pairs, joints, rows), State(x, qd, free_turning(chain, qd))
+    parents = scene.chain.topology.parents
+    masses = carried_masses(parents, scene.chain.inertia)
+    problem = Problem(scene, masses, pairs, joints, rows, joined_joints(parents, contacts.equalities))
+    entries = None
+    if contacts.equalities:
+        own, pattern = equality_rows(chain, contacts, q, qd), problem.pattern
+        dense = own.jacobian.T @ (own.stiffness[:, None] * own.jacobian)
+        entries = dense[pattern.first[: pattern.constant], pattern.second[: pattern.constant]]
+    return problem, State(x, qd, free_turning(chain, qd), entries)

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from ..dynamics.composite_body import crba_entries
 from ..dynamics.derivatives import twist_bracket, wrench_bracket
 from ..dynamics.engine.elimination import along_paths, carried, factorised, inverted
 from ..dynamics.engine.kernel import settled
@@ -31,7 +30,7 @@ from ..geometry.distance import placed_shapes
 from ..model.chain import ancestor_mask
 from ..model.joints import CurvedJoint, Free
 from ..spatial.components import add, cross, dot, scale, sub
-from .newton import Problem, State, curvature_entries, joint_rows, moves_first, problem_size, slots_of
+from .newton import Problem, State, constant_entries, curvature_entries, joint_rows, moves_first, problem_size, slots_of
 from .places import FINDERS, Body, Touch, bodies_of
 from .softness import (
     Constraint,
@@ -72,7 +71,7 @@ class _Sums(NamedTuple):
 def constraint_jacobians(problem: Problem, state: State, a: PerLink, joints: Joints) -> Jacobians:
     """Derivatives of the torques of contacts, limits and dry friction at given accelerations."""
     state, a = jax.tree.map(spread_over_lanes, (state, a))
-    chain, n, parents = problem.scene.chain, problem.scene.chain.n, problem.scene.chain.topology.parents
+    n, parents = problem.scene.chain.n, problem.scene.chain.topology.parents
     bodies, screws = placed_shapes(problem.scene, state.x)
     twists, accelerations = along_paths(parents, screws, state.rates), along_paths(parents, screws, a + state.turning)
     shapes = bodies_of(bodies, problem.scene.shapes.size, problem.scene.shapes.radius)
@@ -88,7 +87,7 @@ def constraint_jacobians(problem: Problem, state: State, a: PerLink, joints: Joi
     curve, *of_state = _of_joints(problem, state, a)
     entries = _entries(problem, on_links, moving, (*of_state, curve), joints)
 
-    mass = crba_entries(chain, state.x, problem.masses)
+    _, mass = constant_entries(problem, state)
     h = curvature_entries(problem, screws, (on_links.impedance, between.impedance), curve, mass)
     inverse = inverted(problem.pattern, factorised(problem.pattern, h))
     return Jacobians(entries, _between(problem, between, moving, joints), inverse)

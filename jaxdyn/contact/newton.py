@@ -76,6 +76,7 @@ class Problem(eqx.Module):
     pairs: Settings  # a row for each pair of shapes
     joints: JointSettings
     rows: Rows = eqx.field(static=True)
+    joined: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # by equality constraints
 
     @property
     def places(self) -> Places:
@@ -87,15 +88,23 @@ class Problem(eqx.Module):
         """The entries of the curvature."""
         n = self.scene.chain.n
         couples = sorted({(int(a), int(b)) for a, b in self.places.links if a != n and b != n})
-        return pattern_of(self.scene.chain.topology.parents, tuple(couples))
+        return pattern_of(self.scene.chain.topology.parents, tuple(couples), self.joined)
 
 
 class State(NamedTuple):
-    """Positions and rates of the joints, and MuJoCo's accelerations of them less the time derivatives of the rates."""
+    """A robot's state.
+
+    Attributes:
+        x: positions of the joints.
+        rates: rates of the joints.
+        turning: MuJoCo's accelerations of the joints less the time derivatives of the rates.
+        joined: the entries of J^T D J of equality constraints, as many as `Pattern.constant`; None without constraints.
+    """
 
     x: Array
     rates: Array
     turning: Array
+    joined: Array | None = None
 
 
 def problem_size(problem: Problem) -> int:
@@ -241,7 +250,10 @@ def _torque_and_curvature(problem: Problem, held: _Held, mass: Array, relative: 
 
 
 def curvature_entries(problem: Problem, screws: tuple[Array, ...], impedances: Any, curve: Array, mass: Array) -> Array:
-    """The entries of M + J^T h J from the impedances of all that a joint carries, those between links, and those of joints."""
+    """The entries of M + J^T h J from the impedances of all that a joint carries, those between links, and those of joints.
+
+    `mass` are the entries of M, also with equality constraints (`constant_entries`).
+    """
     composite, between = impedances
     n, pattern = problem.scene.chain.n, problem.pattern
     order = np.arange(n, dtype=np.int32)
@@ -255,9 +267,12 @@ def curvature_entries(problem: Problem, screws: tuple[Array, ...], impedances: A
 
     own = slice(pattern.own)
     h = jax.lax.scan(entry, None, (pattern.first[own], pattern.second[own], mass[own]))[1]
+    if pattern.count > pattern.own:
+        joined = mass[pattern.own : pattern.constant]
+        nothing = jnp.zeros((pattern.count - pattern.own - len(joined), *h.shape[1:]), h.dtype)
+        h = jnp.concatenate([h, joined, nothing])
     if not pattern.couples:
         return h
-    h = jnp.concatenate([h, jnp.zeros((pattern.count - pattern.own, *h.shape[1:]), h.dtype)])
 
     def coupled(_, at):
         couple, joint, side = at
@@ -272,6 +287,15 @@ def curvature_entries(problem: Problem, screws: tuple[Array, ...], impedances: A
         return put(h, row(h, k) + dot(rows(moved, p), rows(momenta, q)), k), None
 
     return jax.lax.scan(product, h, tuple(pattern.products.T))[0]
+
+
+def constant_entries(problem: Problem, state: State) -> tuple[Array, Array]:
+    """The entries of the mass matrix, and these with equality constraints, which the accelerations do not change."""
+    mass = crba_entries(problem.scene.chain, state.x, problem.masses)
+    if state.joined is None:
+        return mass, mass
+    own = problem.pattern.own
+    return mass, jnp.concatenate([mass[:own] + state.joined[:own], state.joined[own:]])
 
 
 def moves_first(problem: Problem) -> np.ndarray:
@@ -297,10 +321,13 @@ class Solution(NamedTuple):
 
 @by_batch(size=problem_size)
 def solve(problem: Problem, state: State, force: PerLink, start: PerLink, damping: PerLink | None = None) -> Solution:
-    """The accelerations a that minimise a^T M a / 2 - force . a + s(J a + c - r), and (M + damping)^-1 M (a + turning)."""
+    """The accelerations a that minimise a^T M a / 2 - force . a + s(J a + c - r), and (M + damping)^-1 M (a + turning).
+
+    M contains the curvature of equality constraints, and `force` their forces at a = 0.
+    """
     state, force, start = jax.tree.map(spread_over_lanes, (state, force, start))
     pattern = problem.pattern
-    mass, held = crba_entries(problem.scene.chain, state.x, problem.masses), _held(problem, state)
+    (own_mass, mass), held = constant_entries(problem, state), _held(problem, state)
     eps = jnp.finfo(start.dtype).eps
     most = NEWTON_STEPS if loops_end_early() else FIXED_STEPS
 
@@ -341,8 +368,8 @@ def solve(problem: Problem, state: State, force: PerLink, start: PerLink, dampin
         return put(h, row(h, d) + value, d), None
 
     own = pattern_of(problem.scene.chain.topology.parents, ())
-    damped = jax.lax.scan(damp, mass, (own.diagonal, spread_over_lanes(damping)))[0]
-    moved = solved(own, factorised(own, damped), mass_times(pattern, mass, a + state.turning))
+    damped = jax.lax.scan(damp, own_mass, (own.diagonal, spread_over_lanes(damping)))[0]
+    moved = solved(own, factorised(own, damped), mass_times(pattern, own_mass, a + state.turning))
     return Solution(a, steps, ~rest, moved)
 
 
@@ -404,7 +431,7 @@ def constraint_torques(problem: Problem, state: State, a: PerLink) -> PerLink:
 def curvature_inverse(problem: Problem, state: State, a: PerLink) -> Array:
     """The inverse of M + J^T h J, (n, n), at given accelerations."""
     state, a = jax.tree.map(spread_over_lanes, (state, a))
-    mass, held = crba_entries(problem.scene.chain, state.x, problem.masses), _held(problem, state)
+    (_, mass), held = constant_entries(problem, state), _held(problem, state)
     _, h = _torque_and_curvature(problem, held, mass, _relative_rows(problem, held, a, True), a)
     return inverted(problem.pattern, factorised(problem.pattern, h))
 

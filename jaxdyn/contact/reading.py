@@ -3,13 +3,9 @@
 import os
 from typing import Any, get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
-from ..dynamics.composite_body import mass_matrix_inverse
-from ..dynamics.kinematics import forward_kinematics, link_twists
 from ..errors import ModelError, warn
 from ..geometry.reading import VERTICES, make_shapes
 from ..geometry.shapes import Shapes
@@ -18,10 +14,11 @@ from ..io.loading import MJCF, format_of
 from ..io.mjcf import HINGE, SLIDE, compile_mjcf, contact_filters, disabled, tree_of
 from ..io.shapes import geoms
 from ..model.chain import Chain, layout
-from ..model.configuration import neutral_configuration
 from ..spatial.components import Values
 from .contacts import Cone, Contacts, Rows, Softness
+from .equalities import equalities_from_mujoco
 from .places import TINY, kind_of
+from .weights import inverse_weights
 
 _LEAST_FRICTION = 1e-5
 
@@ -100,6 +97,7 @@ def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> C
         float(model.opt.impratio),
         0.0 if disabled(model, "REFSAFE") else 2 * model.opt.timestep,
         rows,
+        equalities_from_mujoco(model, chain, leave_out),
     )
 
 
@@ -167,29 +165,6 @@ def make_contacts(
         0.0,
         Rows((dimension,) * count, cone, limited, rubbing),
     )
-
-
-def inverse_weights(chain: Chain) -> tuple[Float[Array, "n 2"], Float[Array, " nv"]]:
-    """Inverse inertias of links (translation of the centre of mass [1/kg], rotation [1/(kg m^2)]) and of velocities.
-
-    These are MuJoCo's `invweight0`, at the neutral configuration: a third of the traces of both blocks of J M^-1 J^T, and the
-    diagonal of M^-1, averaged over the three rotations and the three translations of a quaternion joint.
-    """
-    q = neutral_configuration(chain)
-    inverse = mass_matrix_inverse(chain, q)
-    poses = forward_kinematics(chain, q)
-    mass, first = chain.inertia[:, 0], chain.inertia[:, 1:4]
-    centre = first / jnp.where(mass > 0, mass, 1)[:, None]
-    point = jnp.einsum("nij,nj->ni", poses[:, :3, :3], centre) + poses[:, :3, 3]
-    twists = jax.jacfwd(lambda v: link_twists(chain, q, v, "space"))(jnp.zeros(chain.nv, q.dtype))
-    linear = twists[:, 3:] + jnp.cross(twists[:, :3], point[:, :, None], axis=1)
-    third = lambda j: jnp.einsum("nki,ij,nkj->n", j, inverse, j) / 3
-    diagonal = jnp.diag(inverse)
-    for joint in layout(chain).curved:
-        for start in range(joint.columns.start, joint.columns.stop, 3):
-            part = slice(start, start + 3)
-            diagonal = diagonal.at[part].set(diagonal[part].mean())
-    return jnp.stack([third(linear), third(twists[:, :3])], axis=1), diagonal
 
 
 def _refuse(model: Any, odd: dict[tuple[int, int], tuple[str, str]], leave_out: bool) -> None:

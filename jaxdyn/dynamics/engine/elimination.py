@@ -22,8 +22,11 @@ from .matrices import pairs_of, put, row
 class Pattern(NamedTuple):
     """The entries of a symmetric matrix: the first `own` are those of the mass matrix, in the order of `pairs_of`.
 
+    The next ones, up to `constant`, are the others of joints that equality constraints join.
+
     Attributes:
         own: number of entries of the mass matrix.
+        constant: number of entries of the mass matrix and of equality constraints.
         first: row of every entry.
         second: column of every entry, not before its row.
         diagonal: indices of the entries on the diagonal.
@@ -34,6 +37,7 @@ class Pattern(NamedTuple):
     """
 
     own: int
+    constant: int
     first: Int[np.ndarray, " m"]
     second: Int[np.ndarray, " m"]
     diagonal: Int[np.ndarray, " n"]
@@ -49,12 +53,27 @@ class Pattern(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def pattern_of(parents: tuple[int, ...], couples: tuple[tuple[int, int], ...]) -> Pattern:
-    """The pattern of a tree with contacts between pairs of links."""
+def pattern_of(
+    parents: tuple[int, ...], couples: tuple[tuple[int, int], ...], joined: tuple[tuple[int, ...], ...] = ()
+) -> Pattern:
+    """The pattern of a tree with contacts between pairs of links, and equality constraints that join several joints each."""
     pairs, n = pairs_of(parents), len(parents)
     carries = ancestor_mask(parents)  # [joint, link]
     filled = (carries | carries.T).astype(bool)
-    movers = []
+    first, second = list(pairs.carrier), list(pairs.carried)
+    index = np.full((n, n), -1)
+    index[first, second] = np.arange(pairs.count)
+
+    def listed() -> int:
+        for i, j in zip(*np.nonzero(np.triu(filled) & (index < 0)), strict=True):
+            index[i, j] = len(first)
+            first.append(i)
+            second.append(j)
+        return len(first)
+
+    for joints in joined:
+        filled[np.ix_(joints, joints)] = True
+    constant, movers = listed(), []
     for c, (a, b) in enumerate(couples):
         own = [(c, j, int(carries[j, b]) - int(carries[j, a])) for j in range(n) if carries[j, b] != carries[j, a]]
         movers += own
@@ -63,14 +82,7 @@ def pattern_of(parents: tuple[int, ...], couples: tuple[tuple[int, int], ...]) -
     for k in reversed(range(n)):
         before = np.flatnonzero(filled[k, :k])
         filled[np.ix_(before, before)] = True
-    first, second = list(pairs.carrier), list(pairs.carried)
-    index = np.full((n, n), -1)
-    index[first, second] = np.arange(pairs.count)
-    for i, j in zip(*np.nonzero(np.triu(filled)), strict=True):
-        if index[i, j] < 0:
-            index[i, j] = len(first)
-            first.append(i)
-            second.append(j)
+    listed()
     above = [np.flatnonzero(filled[k, :k]) for k in range(n)]
     steps = [
         (index[k, k], index[i, k], index[j, k], index[j, i])
@@ -88,6 +100,7 @@ def pattern_of(parents: tuple[int, ...], couples: tuple[tuple[int, int], ...]) -
     columns = lambda rows, width: np.array(rows, np.int32).reshape(-1, width)
     return Pattern(
         pairs.count,
+        constant,
         np.array(first, np.int32),
         np.array(second, np.int32),
         np.diag(index).astype(np.int32),
@@ -124,7 +137,7 @@ def carried(parents: tuple[int, ...], values: tuple[Array, ...]) -> tuple[Array,
 
 
 def mass_times(pattern: Pattern, mass: Array, a: Array) -> Array:
-    """M a from the entries of M."""
+    """M a from the first entries of the pattern."""
 
     def body(total, at):
         i, j, entry = at
@@ -132,8 +145,8 @@ def mass_times(pattern: Pattern, mass: Array, a: Array) -> Array:
         other = jnp.where(i == j, 0, 1).astype(a.dtype) * entry * row(a, i)
         return put(total, row(total, j) + other, j), None
 
-    own = slice(pattern.own)
-    return jax.lax.scan(body, jnp.zeros_like(a), (pattern.first[own], pattern.second[own], mass[own]))[0]
+    count = min(len(mass), pattern.constant)
+    return jax.lax.scan(body, jnp.zeros_like(a), (pattern.first[:count], pattern.second[:count], mass[:count]))[0]
 
 
 def factorised(pattern: Pattern, h: Array) -> Array:
