@@ -8,6 +8,7 @@ from .contacts import (
     Rows as Rows,
     Softness as Softness,
     Weld as Weld,
+    smoothed as smoothed,
 )
 from .dynamics import (
     ContactDynamics as ContactDynamics,

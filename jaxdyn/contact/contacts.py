@@ -15,6 +15,7 @@ from ..model.chain import as_array
 from .places import places_of
 
 Cone = Literal["pyramidal", "elliptic"]
+Smooth = Literal["nowhere", "derivatives", "everywhere"]
 
 
 class Softness(eqx.Module):
@@ -42,12 +43,14 @@ class Rows:
         cone: form of the friction cone.
         limited: the joints whose limits are constraints.
         rubbing: the velocities with dry friction.
+        smooth: what `Contacts.width` smooths.
     """
 
     dimensions: tuple[int, ...]
     cone: Cone
     limited: tuple[int, ...]
     rubbing: tuple[int, ...]
+    smooth: Smooth = "nowhere"
 
     @property
     def width(self) -> int:
@@ -135,6 +138,7 @@ class Contacts(eqx.Module, Summary):
         friction_ratio: MuJoCo's impratio, the ratio of the impedance along friction to that of the normal.
         least_time: smallest time constant of a reference [s], twice MuJoCo's time step, or 0.
         equalities: constraints by which links or joints are held together.
+        width: gaps over which forces fade [m]; see `smoothed`.
     """
 
     shapes: Shapes
@@ -150,6 +154,7 @@ class Contacts(eqx.Module, Summary):
     least_time: Float[Array, ""] = eqx.field(converter=as_array)
     rows: Rows = eqx.field(static=True)
     equalities: tuple[Equality, ...] = ()
+    width: Float[Array, ""] = eqx.field(converter=as_array, default=0.0)
 
     def __repr__(self) -> str:
         dimensions = ", ".join(map(str, sorted(set(self.rows.dimensions)))) or "none"
@@ -166,3 +171,27 @@ class Contacts(eqx.Module, Summary):
         names = self.shapes.names
         shapes = places_of(self.shapes.fixed, max(self.shapes.links, default=-1) + 2).shapes
         return tuple((names[a], names[b]) for a, b in shapes)
+
+
+def smoothed(contacts: Contacts, width: float | Float[Array, ""], derivatives_only: bool = False) -> Contacts:
+    """Contacts whose forces begin at a distance and grow smoothly, so that derivatives know of contacts that are near.
+
+    With v = gap - margin, contacts act with the violation -w log(1 + exp(-v / w)) instead of min(v, 0), and their stiffness
+    is multiplied by 1 / (1 + exp(v / w)). Each edge of a pyramidal cone exerts D u log(1 + exp(-x / u)) instead of
+    D max(-x, 0), with u = k w and the stiffness k of the reference acceleration; elliptic cones keep their function of x.
+    For w = 0, these are MuJoCo's contacts. Limits, dry friction and equality constraints do not change.
+
+    Args:
+        width: w [m], for example 1 mm; 0 for MuJoCo's contacts.
+        derivatives_only: accelerations remain those of MuJoCo, and only their derivatives are those of smooth contacts at these
+            accelerations, as in Paulus et al. (2025, Hard contacts with soft gradients).
+    """
+    smooth: Smooth = "derivatives" if derivatives_only else "everywhere"
+    return dataclasses.replace(contacts, width=width, rows=dataclasses.replace(contacts.rows, smooth=smooth))
+
+
+def in_derivatives(contacts: Contacts) -> Contacts:
+    """The contacts of which derivatives are taken."""
+    if contacts.rows.smooth != "derivatives":
+        return contacts
+    return dataclasses.replace(contacts, rows=dataclasses.replace(contacts.rows, smooth="everywhere"))

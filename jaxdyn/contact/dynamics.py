@@ -21,7 +21,7 @@ from ..model.compiled import compiled
 from ..model.configuration import integrate
 from ..model.layouts import free_turning
 from . import definition
-from .contacts import Contacts
+from .contacts import Contacts, in_derivatives
 from .equalities import equality_rows, equality_torques, joined_joints
 from .jacobians import constraint_jacobians
 from .newton import (
@@ -34,8 +34,8 @@ from .newton import (
     place_forces,
     solve,
 )
-from .places import places_of
-from .softness import Settings
+from .places import TINY, places_of
+from .softness import Settings, reference
 
 
 class ContactDynamics(NamedTuple):
@@ -113,14 +113,14 @@ def _damped(chain, q, qd, qdd, damping):
 
 
 def _solution_jvp(primals, tangents):
-    chain, _, q, qd, *_, damping = primals
+    chain, contacts, q, qd, *_, damping = primals
     found = solution(*primals)
 
     def unbalanced(chain, contacts, q, qd, tau):
-        return tau - contact_inverse_dynamics(chain, contacts, q, qd, found.qdd)
+        return tau - contact_inverse_dynamics(chain, in_derivatives(contacts), q, qd, found.qdd)
 
     _, rate = sparse_jvp(unbalanced, primals[:5], tangents[:5])
-    change = _curvature_inverse(*primals[:4], found.qdd) @ rate
+    change = _curvature_inverse(chain, in_derivatives(contacts), q, qd, found.qdd) @ rate
     none: Any = lambda x: np.zeros(x.shape, jax.dtypes.float0)
     damped = None
     if damping is not None:
@@ -231,7 +231,7 @@ def contact_dynamics_derivatives(
         - qd: d qdd / d qd [1/s].
         - tau: d qdd / d tau, the inverse of H [1/(kg m^2)].
     """
-    position, velocity, inverse = _torque_jacobians(chain, contacts, q, qd, qdd)
+    position, velocity, inverse = _torque_jacobians(chain, in_derivatives(contacts), q, qd, qdd)
     return ContactDynamicsDerivatives(-inverse @ position, -inverse @ velocity, inverse)
 
 
@@ -267,6 +267,8 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
     shapes = np.array(contacts.shapes.pairs, int).reshape(-1, 2)
     weight = cast(contacts.shape_weight)
     repeated = lambda value, count: jnp.broadcast_to(cast(value), (count,))
+    width = repeated(jnp.maximum(contacts.width, TINY), p)
+    _, stiffness, _ = reference(cast(soft.reference).T, cast(soft.impedance).T, width, cast(contacts.least_time))
     pairs = Settings(
         cast(soft.reference),
         cast(soft.impedance),
@@ -277,6 +279,8 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
         cast(np.array(contacts.rows.dimensions)),
         repeated(contacts.friction_ratio, p),
         repeated(contacts.least_time, p),
+        width,
+        width * stiffness,
     )
     limits, rubbing, rows = contacts.limits, contacts.rubbing, contacts.rows
 

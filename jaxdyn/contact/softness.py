@@ -39,7 +39,10 @@ class Constraint(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The parameters of the contact of a pair: leaves of `Contacts`, with the weights of both shapes added."""
+    """The parameters of the contact of a pair: leaves of `Contacts`, with the weights of both shapes added.
+
+    `width` [m] and `spread` [m/s^2] are those of smooth contacts (see `smoothed`).
+    """
 
     reference: Array
     impedance: Array
@@ -50,6 +53,8 @@ class Settings(NamedTuple):
     dimension: Component
     ratio: Array
     least_time: Array
+    width: Array
+    spread: Array
 
 
 def reference(given: Array, impedance: Array, violation: Component, least_time: Array) -> tuple[Component, ...]:
@@ -83,8 +88,12 @@ def regularised(d: Component, weight: Component) -> Component:
 def constraint(touch: Touch, at: Settings, rows: Rows) -> Constraint:
     """The constraint of a place."""
     violation = touch.gap - at.margin
+    if rows.smooth == "everywhere":
+        depth, near = softplus(-violation / at.width)
+        violation, on = -at.width * depth, jnp.where(touch.exists > 0, near, 0)
+    else:
+        on = ((violation < 0) & (touch.exists > 0)).astype(violation.dtype)
     d, k, b = reference(at.reference, at.impedance, violation, at.least_time)
-    on = ((violation < 0) & (touch.exists > 0)).astype(violation.dtype)
     friction, slides = at.friction, at.dimension > 1
     if rows.cone == "pyramidal":
         first = regularised(d, at.weight * (1 + jnp.where(slides, friction[0] ** 2, 0)))
@@ -100,6 +109,11 @@ def constraint(touch: Touch, at: Settings, rows: Rows) -> Constraint:
     stiffness = tuple(u / r for u, r in zip(used, (first, *others), strict=True))
     b, along, offset, *stiffness = settled(b, along, k * d * violation, *stiffness)
     return Constraint(touch, (b, along), offset, tuple(stiffness))
+
+
+def softplus(x: Component) -> tuple[Component, Component]:
+    """log(1 + exp(x)) and its derivative."""
+    return jnp.logaddexp(x, jnp.zeros_like(x)), jax.lax.logistic(x)
 
 
 def row_of(touch: Touch, twist: tuple[Component, ...], width: int) -> Row:
@@ -130,7 +144,10 @@ def along_axes(axes: tuple[Vec, Vec, Vec], components: tuple[Component, ...]) ->
 def cone_forces(rows: Rows, at: Settings, stiffness: tuple[Component, ...], x: Row) -> tuple[Row, Entries]:
     """The forces -ds(x) of a contact, and the second derivatives of s."""
     used = [jnp.where(j + 1 < at.dimension, at.friction[j], 0) for j in range(rows.width - 1)]
-    f, h = _pyramid(used, at, stiffness[0], x) if rows.cone == "pyramidal" else _elliptic(used, at, stiffness, x)
+    if rows.cone == "pyramidal":
+        f, h = _pyramid(used, at, stiffness[0], x, rows.smooth == "everywhere")
+    else:
+        f, h = _elliptic(used, at, stiffness, x)
     values = settled(*f, *h.values())
     return values[: len(f)], dict(zip(h, values[len(f) :], strict=True))
 
@@ -161,15 +178,18 @@ def _elliptic(used: list[Component], at: Settings, stiffness: tuple[Component, .
     return f, h
 
 
-def _pyramid(friction: list[Component], at: Settings, d: Component, x: Row) -> tuple[Row, Entries]:
-    alone = jnp.where(at.dimension == 1, d, 0)
-    normal, curve = -alone * jnp.minimum(x[0], 0), jnp.where(x[0] < 0, alone, 0)
+def _pyramid(friction: list[Component], at: Settings, d: Component, x: Row, smooth: bool) -> tuple[Row, Entries]:
+    def edge(there, y):
+        if not smooth:
+            return -there * jnp.minimum(y, 0), jnp.where(y < 0, there, 0)
+        force, curve = softplus(-y / at.spread)
+        return there * at.spread * force, there * curve
+
+    normal, curve = edge(jnp.where(at.dimension == 1, d, 0), x[0])
     f, h = [normal], {}
     for j, mu in enumerate(friction):
         there = jnp.where(j + 1 < at.dimension, d, 0)
-        plus, minus = x[0] + mu * x[j + 1], x[0] - mu * x[j + 1]
-        fp, fm = -there * jnp.minimum(plus, 0), -there * jnp.minimum(minus, 0)
-        hp, hm = jnp.where(plus < 0, there, 0), jnp.where(minus < 0, there, 0)
+        (fp, hp), (fm, hm) = (edge(there, x[0] + sign * mu * x[j + 1]) for sign in (1, -1))
         f[0] = f[0] + fp + fm
         f.append(mu * (fp - fm))
         curve = curve + hp + hm
