@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError, warn
-from ..geometry.reading import VERTICES, make_shapes
-from ..geometry.shapes import Shapes
+from ..geometry.reading import VERTICES, floor, make_shapes, read as read_shapes, with_environment
+from ..geometry.shapes import Shapes, with_pairs
 from ..io.files import read_bytes
 from ..io.loading import MJCF, format_of
 from ..io.mjcf import HINGE, SLIDE, compile_mjcf, contact_filters, disabled, tree_of
@@ -24,16 +24,27 @@ _LEAST_FRICTION = 1e-5
 
 
 def read(path: str | os.PathLike[str], chain: Chain, leave_out: bool = False) -> Contacts:
-    """The contacts, joint limits and dry friction in an MJCF file, of which `chain` was loaded; see `contacts_from_mujoco`.
+    """The contacts, joint limits and dry friction of a robot from its file, from which `chain` was loaded.
+
+    For MJCF files, see `contacts_from_mujoco`. In a URDF file, the collision shapes that `geometry.read` finds touch each
+    other and a floor at z = 0 of the base frame, with the material of `make_contacts`.
+
+    Args:
+        leave_out: leave out pairs of shapes that are not supported, with a warning, instead of raising an error.
 
     Raises:
-        ModelError: the file is no MJCF file: for a URDF, use `make_contacts`; or as for `contacts_from_mujoco`.
+        ModelError: as for `contacts_from_mujoco`, or `geometry.read` and `make_contacts`.
     """
-    if format_of(read_bytes(path)) is not MJCF:
-        raise ModelError(
-            "contacts are read from MJCF files", "for a URDF, use make_contacts(chain, shapes)", place=path
+    if format_of(read_bytes(path)) is MJCF:
+        return contacts_from_mujoco(compile_mjcf(path=path), chain, leave_out)
+    shapes = with_environment(chain, read_shapes(path, chain), [floor()])
+    known = [(a, b) for a, b in shapes.pairs if kind_of(shapes.kinds[a], shapes.kinds[b]) is not None]
+    if leave_out and (odd := len(shapes.pairs) - len(known)):
+        warn(
+            f"{os.fspath(path)}: {odd} of {len(shapes.pairs)} pairs of shapes are left out, since they are not supported"
         )
-    return contacts_from_mujoco(compile_mjcf(path=path), chain, leave_out)
+        shapes = with_pairs(shapes, known)
+    return make_contacts(chain, shapes)
 
 
 def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> Contacts:

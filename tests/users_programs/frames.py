@@ -1,5 +1,6 @@
 """Quantities of frames, of the robot as a whole, of motors and of elastic joints."""
 
+import dataclasses
 import functools
 
 import jax
@@ -110,7 +111,15 @@ def _touching(arm: jaxdyn.Chain) -> dict[str, Case]:
         return contact.contact_step(arm, touching, state, tau, 0.01)[:2]
 
     solve = lambda q, qd, tau: contact.contact_dynamics(arm, touching, q, qd, tau).qdd
-    functions = {"contact_dynamics": solve, "contact_step": step}
+    smooth = contact.smoothed(touching, 0.001)
+    tied = (contact.connect(arm, arm.link_names[2], arm.topology.base_name, ((0, 0, 0.1), (0.3, 0, 0.5))),)
+    tied = dataclasses.replace(touching, equalities=tied)
+    functions = {
+        "contact_dynamics": solve,
+        "contact_step": step,
+        "smoothed": lambda q, qd, tau: contact.contact_dynamics(arm, smooth, q, qd, tau).qdd,
+        "equality_forces": functools.partial(contact.equality_forces, arm, tied),
+    }
     for name in ("contact_dynamics_derivatives", "contact_inverse_dynamics", "contact_wrenches"):
         functions[name] = functools.partial(public(name), arm, touching)
     limits, bias = jnp.array([[-50.0, 50.0]] * 2), jnp.array([[0.0, -20.0, -1.0], [1.0, 0.0, -2.0]])
