@@ -1,4 +1,4 @@
-"""Smoothed contacts: the limit of zero width, derivatives, and contacts that are near."""
+"""Stiffness in physical units; smoothed contacts: the limit of zero width, derivatives, and contacts that are near."""
 
 import functools
 
@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 import jaxdyn
 from helpers import once
 from jaxdyn import contact, geometry
+from jaxdyn.errors import ModelError
 
 BALL = jaxdyn.io.loads(
     """<robot name="ball"><link name="ball"><inertial><mass value="2"/>
@@ -19,7 +20,6 @@ BALL = jaxdyn.io.loads(
 )
 RADIUS, WIDTH = 0.1, 1e-3
 HEIGHTS = RADIUS + np.array([0.1, 0.005, 0.001, 0.0, -1e-4, -2e-3])
-CONES = ("pyramidal", pytest.param("elliptic", marks=pytest.mark.ci))
 
 
 @functools.cache
@@ -43,7 +43,21 @@ def accelerated(contacts, heights):
     return jax.vmap(along)(heights)
 
 
-@pytest.mark.parametrize("cone", CONES)
+@pytest.mark.parametrize("cone", ("pyramidal", "elliptic"))
+def test_a_ball_at_rest_sinks_as_on_a_spring_and_moves_as_on_a_damper(cone):
+    """Forces at given accelerations of zero, without a search."""
+    contacts = contact.with_stiffness(contacts_of(cone), 3e4, 150.0)
+    depth, speed = np.array([1e-3, 2e-3]), np.array([0.0, -0.2])
+    q = jax.vmap(lambda d: at(RADIUS - d)[0])(depth)
+    qd = jnp.zeros((2, 6)).at[:, 5].set(speed)
+    forces = jax.vmap(lambda q, v: contact.contact_forces(BALL, contacts, q, v, jnp.zeros(6)).force[0])(q, qd)
+    assert_allclose(forces[:, 2], 3e4 * depth - 150 * speed, rtol=1e-12)
+    with pytest.raises(ModelError, match=r"stiffness=-1.*stiffness > 0"):
+        contact.with_stiffness(contacts, -1.0, 0.0)
+
+
+@pytest.mark.parametrize("cone", ("pyramidal", "elliptic"))
+@pytest.mark.ci
 def test_smooth_contacts_become_those_of_mujoco_and_have_derivatives(cone):
     hard = contacts_of(cone)
     smooth = contact.smoothed(hard, WIDTH)
@@ -63,6 +77,7 @@ def test_smooth_contacts_become_those_of_mujoco_and_have_derivatives(cone):
     assert_allclose(closed(HEIGHTS, found), change, rtol=1e-9, atol=1e-9 * np.abs(change).max())
 
 
+@pytest.mark.ci
 def test_only_derivatives_are_smooth():
     """The implicit function theorem for smooth contacts at the accelerations of hard ones."""
     hard = contacts_of("pyramidal")

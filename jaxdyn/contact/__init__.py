@@ -26,7 +26,12 @@ from .equalities import (
     follow as follow,
     weld as weld,
 )
-from .reading import contacts_from_mujoco as contacts_from_mujoco, make_contacts as make_contacts, read as read
+from .reading import (
+    contacts_from_mujoco as contacts_from_mujoco,
+    make_contacts as make_contacts,
+    read as read,
+    with_stiffness as with_stiffness,
+)
 from .servos import (
     Servos as Servos,
     ServoTorques as ServoTorques,

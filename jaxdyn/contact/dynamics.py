@@ -34,8 +34,8 @@ from .newton import (
     place_forces,
     solve,
 )
-from .places import TINY, places_of
-from .softness import Settings, reference
+from .places import places_of
+from .softness import settings_of
 
 
 class ContactDynamics(NamedTuple):
@@ -263,25 +263,6 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
         )
     scene, x = scene_of(chain, contacts.shapes, q)
     cast = lambda y: jnp.asarray(y, x.dtype)
-    soft, p = contacts.softness, len(contacts.shapes.pairs)
-    shapes = np.array(contacts.shapes.pairs, int).reshape(-1, 2)
-    weight = cast(contacts.shape_weight)
-    repeated = lambda value, count: jnp.broadcast_to(cast(value), (count,))
-    width = repeated(jnp.maximum(contacts.width, TINY), p)
-    _, stiffness, _ = reference(cast(soft.reference).T, cast(soft.impedance).T, width, cast(contacts.least_time))
-    pairs = Settings(
-        cast(soft.reference),
-        cast(soft.impedance),
-        cast(soft.margin),
-        cast(contacts.friction),
-        cast(contacts.friction_reference),
-        weight[shapes[:, 0], 0] + weight[shapes[:, 1], 0],
-        cast(np.array(contacts.rows.dimensions)),
-        repeated(contacts.friction_ratio, p),
-        repeated(contacts.least_time, p),
-        width,
-        width * stiffness,
-    )
     limits, rubbing, rows = contacts.limits, contacts.rubbing, contacts.rows
 
     def every(values: Array, joints: tuple[int, ...], otherwise: float) -> Array:
@@ -301,11 +282,13 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
         jnp.where(limited[:, None] > 0, cast(chain.limits.position), 0),
         cast(limited),
         cast(contacts.weight),
-        repeated(contacts.least_time, chain.n),
+        jnp.broadcast_to(cast(contacts.least_time), (chain.n,)),
     )
     parents = scene.chain.topology.parents
     masses = carried_masses(parents, scene.chain.inertia)
-    problem = Problem(scene, masses, pairs, joints, rows, joined_joints(parents, contacts.equalities))
+    problem = Problem(
+        scene, masses, settings_of(contacts, x.dtype), joints, rows, joined_joints(parents, contacts.equalities)
+    )
     entries = None
     if contacts.equalities:
         own, pattern = equality_rows(chain, contacts, q, qd), problem.pattern

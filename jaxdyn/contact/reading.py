@@ -1,5 +1,6 @@
 """Contacts read from MJCF, by the rules of MuJoCo 4, or made from shapes and their material."""
 
+import dataclasses
 import os
 from typing import Any, get_args
 
@@ -18,6 +19,7 @@ from ..spatial.components import Values
 from .contacts import Cone, Contacts, Rows, Softness
 from .equalities import equalities_from_mujoco
 from .places import TINY, kind_of
+from .softness import regularised, settings_of
 from .weights import inverse_weights
 
 _LEAST_FRICTION = 1e-5
@@ -176,6 +178,39 @@ def make_contacts(
         0.0,
         Rows((dimension,) * count, cone, limited, rubbing),
     )
+
+
+def with_stiffness(contacts: Contacts, stiffness: Values, damping: Values, impedance: float = 0.9) -> Contacts:
+    """Contacts with a stiffness [N/m] and a damping [N s/m] of the normal force, for all pairs, or one value for each.
+
+    A contact at rest exerts N = stiffness depth, and one that moves at a constant rate N = stiffness depth - damping d gap/dt.
+    An acceleration away from the ground reduces N by the acceleration times D, d / (1 - d) times the inertia at the contact,
+    with the constant impedance d. Stiff contacts of light bodies need small steps.
+
+    Args:
+        impedance: d; for friction that creeps less, larger than 0.9.
+
+    Raises:
+        ModelError: stiffness or impedance is not positive, the damping is negative, or the impedance is not less than 1.
+    """
+    given = [np.asarray(x, float) for x in (stiffness, damping, impedance)]
+    if not ((given[0] > 0).all() and (given[1] >= 0).all() and 0 < impedance < 1):
+        fault = f"stiffness={stiffness}, damping={damping}, impedance={impedance}"
+        raise ModelError(fault, "pass stiffness > 0, damping >= 0, and 0 < impedance < 1")
+    soft, dtype = contacts.softness, contacts.softness.reference.dtype
+    constant = jnp.broadcast_to(jnp.array([impedance, impedance, 0.001, 0.5, 2.0], dtype), soft.impedance.shape)
+    hard = dataclasses.replace(contacts, softness=dataclasses.replace(soft, impedance=constant))
+    at, (low, _, _, _, _) = settings_of(hard, dtype), constant[0]
+    slides, mu = at.dimension > 1, at.friction[:, 0]
+    if contacts.rows.cone == "pyramidal":  # of two edges for each tangent
+        inverse = regularised(low, at.weight * (1 + jnp.where(slides, mu**2, 0)))
+        inverse = jnp.where(slides, mu**2 / at.ratio / jnp.maximum(at.dimension - 1, 1), 1) * inverse
+    else:
+        inverse = regularised(low, at.weight)
+    k, b = (jnp.asarray(x, dtype) * inverse for x in (stiffness, damping))
+    # a direct reference, which MuJoCo divides by d^2 and d
+    reference = -jnp.stack([k * low, b * low], axis=1)
+    return dataclasses.replace(hard, softness=dataclasses.replace(hard.softness, reference=reference))
 
 
 def _refuse(model: Any, odd: dict[tuple[int, int], tuple[str, str]], leave_out: bool) -> None:

@@ -6,16 +6,17 @@ rows of a contact are the accelerations e . (v + w x p) and e . w along its thre
 among all contacts. Components are scalars over lanes.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ..dynamics.articulated_body import ArticulatedInertia, apply
 from ..dynamics.engine.kernel import settled
 from ..spatial.components import Component, Mat, Vec, add, cross, dot, transpose
-from .contacts import Rows
+from .contacts import Contacts, Rows
 from .places import TINY, Touch
 
 Row = tuple[Component, ...]  # accelerations or forces along the rows of a contact: 1, 3, 4 or 6
@@ -55,6 +56,30 @@ class Settings(NamedTuple):
     least_time: Array
     width: Array
     spread: Array
+
+
+def settings_of(contacts: Contacts, dtype: Any) -> Settings:
+    """The parameters of all pairs of shapes."""
+    cast = lambda y: jnp.asarray(y, dtype)
+    soft, p = contacts.softness, len(contacts.shapes.pairs)
+    shapes = np.array(contacts.shapes.pairs, int).reshape(-1, 2)
+    weight = cast(contacts.shape_weight)
+    repeated = lambda value: jnp.broadcast_to(cast(value), (p,))
+    least_time, width = repeated(contacts.least_time), repeated(jnp.maximum(contacts.width, TINY))
+    _, stiffness, _ = reference(cast(soft.reference).T, cast(soft.impedance).T, width, least_time)
+    return Settings(
+        cast(soft.reference),
+        cast(soft.impedance),
+        cast(soft.margin),
+        cast(contacts.friction),
+        cast(contacts.friction_reference),
+        weight[shapes[:, 0], 0] + weight[shapes[:, 1], 0],
+        cast(np.array(contacts.rows.dimensions)),
+        repeated(contacts.friction_ratio),
+        least_time,
+        width,
+        width * stiffness,
+    )
 
 
 def reference(given: Array, impedance: Array, violation: Component, least_time: Array) -> tuple[Component, ...]:

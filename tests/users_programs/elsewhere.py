@@ -81,7 +81,7 @@ NOT_OF_ARRAYS = {
         "textbook.biped textbook.cartesian_two_link textbook.coupled_wrist textbook.elastic_link textbook.geared_link "
         "textbook.pendulum textbook.pendulum_3dof textbook.planar_2r_point_masses textbook.planar_elbow "
         "textbook.remotely_driven_elbow textbook.single_link textbook.spherical_rrp "
-        "inertia.check_consistent connect weld follow "
+        "inertia.check_consistent connect weld follow with_stiffness "
         "capsule choose_pairs floor height_field make_shapes sphere with_environment with_pairs"
     ).split(),
     "file or text": (
