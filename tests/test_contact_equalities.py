@@ -36,7 +36,10 @@ TIED = """<mujoco><option timestep="0.002" cone="{cone}"/><worldbody>
 <weld body1="d" body2="other" torquescale=".7"/><weld body1="hung" relpose=".1 .2 -.3 1 .2 .3 .1" anchor="0 .05 0"/>
 <weld site1="sa" site2="so"/>
 <joint joint1="jb" joint2="jc" polycoef=".1 .5 .3 -.2 .1"/><joint joint1="jh" polycoef=".3 0 0 0 0"/>
-<connect body1="a" body2="hung" anchor="0 0 0" active="false"/></equality></mujoco>"""
+<tendon tendon1="sum" tendon2="two" polycoef=".1 .5 .2 0 0"/>
+<connect body1="a" body2="hung" anchor="0 0 0" active="false"/></equality>
+<tendon><fixed name="sum"><joint joint="jb" coef="1"/><joint joint="jc" coef="-2"/></fixed>
+<fixed name="two"><joint joint="jh" coef=".5"/></fixed></tendon></mujoco>"""
 
 
 @functools.cache
@@ -148,15 +151,17 @@ def test_derivatives_agree_in_four_ways():
 
 
 def test_what_is_not_supported_is_named():
-    text = TIED.format(cone="pyramidal").replace("</equality>", '<tendon tendon1="t"/></equality>')
-    text = text.replace("</mujoco>", '<tendon><fixed name="t"><joint joint="jb" coef="1"/></fixed></tendon></mujoco>')
+    text = TIED.format(cone="pyramidal").replace("</equality>", '<tendon name="rope" tendon1="t"/></equality>')
+    text = text.replace(
+        "</tendon></mujoco>", '<spatial name="t"><site site="sa"/><site site="so"/></spatial></tendon></mujoco>'
+    )
     model = mujoco.MjModel.from_xml_string(text)
     with pytest.warns(ModelWarning):
         chain = jaxdyn.io.from_mujoco(model)
-    with pytest.raises(ModelError, match=r"connect, weld and joint.*equality 9"):
+    with pytest.raises(ModelError, match=r"connect, weld, joint and fixed tendon.*rope"):
         contact.contacts_from_mujoco(model, chain)
     with pytest.warns(ModelWarning, match="left out"):
-        assert len(contact.contacts_from_mujoco(model, chain, leave_out=True).equalities) == 8
+        assert len(contact.contacts_from_mujoco(model, chain, leave_out=True).equalities) == 9
     with pytest.raises(ModelError, match="revolute or prismatic"):
         contact.follow(bars().chain, "j1", "spring")
 

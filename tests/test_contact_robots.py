@@ -55,7 +55,7 @@ def test_accelerations_are_those_of_mujoco(name):
     others = ~np.isin(model.geom_type, list(KINDS))
     model.geom_contype[others] = model.geom_conaffinity[others] = 0
     supported = lambda a, b: kind_of(KINDS[int(model.geom_type[a])], KINDS[int(model.geom_type[b])]) is not None
-    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_EQUALITY) | int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
+    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
     model.opt.solver, model.opt.jacobian = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtJacobian.mjJAC_DENSE
     model.opt.tolerance, model.opt.iterations, model.opt.ls_tolerance, model.opt.ls_iterations = 0, 200, 1e-14, 200
     for cone, ratio in ((0, 1), (1, 10), (1, 100)):

@@ -98,25 +98,27 @@ class Weld(eqx.Module):
 
 
 class Follow(eqx.Module):
-    """A joint that follows another one, MuJoCo's equality `joint`.
+    """A joint, or a sum of joints, that follows another one, MuJoCo's equalities `joint` and `tendon` (of fixed tendons).
 
-    The violation is x - (k0 + k1 y + k2 y^2 + k3 y^3 + k4 y^4), with the positions x and y of both joints less their `zeros`;
-    without another joint, it is x - k0.
+    The violation is x - (k0 + k1 y + k2 y^2 + k3 y^3 + k4 y^4), with the sums x and y of coefficients times positions, less
+    their `zeros`; without joints of y, it is x - k0.
 
     Attributes:
         polynomial: k0 ... k4.
-        zeros: positions of both joints [rad or m].
+        zeros: of both sums [rad or m].
+        coefficients: of the joints of both sums.
         reference, impedance: as in `Softness`.
-        weight: inverse inertias of both velocities, added.
-        joints: indices of the velocities; the second can be None.
+        weight: inverse inertias of both sums, added.
+        joints: indices of the velocities of both sums.
     """
 
     polynomial: Float[Array, "5"] = eqx.field(converter=as_array)
     zeros: Float[Array, "2"] = eqx.field(converter=as_array)
+    coefficients: tuple[Float[Array, " _"], Float[Array, " _"]]
     reference: Float[Array, "2"] = eqx.field(converter=as_array)
     impedance: Float[Array, "5"] = eqx.field(converter=as_array)
     weight: Float[Array, ""] = eqx.field(converter=as_array)
-    joints: tuple[int, int | None] = eqx.field(static=True)
+    joints: tuple[tuple[int, ...], tuple[int, ...]] = eqx.field(static=True)
 
 
 Equality = Connect | Weld | Follow

@@ -121,11 +121,10 @@ def _equality_rows(chain: Chain, each: Equality, least_time: Array, q: Position,
 
 def _violation(chain: Chain, each: Equality, q: Position) -> Array:
     if isinstance(each, Follow):
-        x, y = (0.0 if j is None else q[layout(chain).entries_at(np.array([j]))] for j in each.joints)
-        value = sum(
-            c * (y - each.zeros[1]) ** k for k, c in enumerate(each.polynomial) if k == 0 or each.joints[1] is not None
-        )
-        return x - each.zeros[0] - value
+        at = lambda joints: q[layout(chain).entries_at(np.array(joints, int))]
+        x, y = (c @ at(j) - zero for c, j, zero in zip(each.coefficients, each.joints, each.zeros, strict=True))
+        powers = each.polynomial if each.joints[1] else each.polynomial[:1]
+        return (x - sum(c * y**k for k, c in enumerate(powers)))[None]
     poses = jnp.concatenate([forward_kinematics(chain, q), jnp.eye(4)[None]])
     if chain.base_pose is not None:
         poses = poses.at[-1].set(chain.base_pose)

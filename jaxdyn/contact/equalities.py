@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics.kinematics import Placements, placements, screws_at
 from ..errors import ModelError, warn
-from ..io.mjcf import body_names, disabled, listed, pose_matrix, tree_of
+from ..io.mjcf import body_names, disabled, listed, named, pose_matrix, tree_of
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, ancestor_mask, frame_index, layout
 from ..model.compiled import compiled
 from ..model.configuration import integrate, place
@@ -81,9 +81,10 @@ def follow(
     single = {j.name: j.column for j in layout(chain).joints if not j.curved and j.size == 1}
     if odd := [name for name in (joint, other) if name is not None and name not in single]:
         raise ModelError(f"{odd[0]!r} is not a revolute or prismatic joint", f"the joints are {', '.join(single)}")
-    joints = single[joint], None if other is None else single[other]
-    weight = inverse_weights(chain)[1][np.array([j for j in joints if j is not None])].sum()
-    return Follow(polynomial, (0.0, 0.0), reference, impedance, weight, joints)
+    joints = (single[joint],), () if other is None else (single[other],)
+    weight = inverse_weights(chain)[1][np.array([*joints[0], *joints[1]])].sum()
+    ones = jnp.ones(len(joints[0]), chain.dtype), jnp.ones(len(joints[1]), chain.dtype)
+    return Follow(polynomial, (0.0, 0.0), ones, reference, impedance, weight, joints)
 
 
 def _ends(chain: Chain, names: tuple[str, str]) -> tuple[tuple[int, int], Array, Array]:
@@ -183,14 +184,14 @@ def _violation(links: Chain, placed: Placements, x: Array, each: Equality) -> tu
 
 
 def _followed(links: Chain, x: Array, each: Follow) -> tuple[Array, Array, Array]:
-    own, other = each.joints
-    k, zeros = each.polynomial, each.zeros
-    jacobian = jnp.zeros((1, links.n), x.dtype).at[0, own].set(1)
-    if other is None:
-        return (x[own] - zeros[0] - k[0])[None], jacobian, each.weight[None]
-    y = x[other] - zeros[1]
-    value, slope = jnp.polyval(k[::-1], y), jnp.polyval(k[:0:-1] * np.arange(4.0, 0.0, -1.0), y)
-    return (x[own] - zeros[0] - value)[None], jacobian.at[0, other].set(-slope), each.weight[None]
+    k, (own, other) = each.polynomial, (np.array(part, int) for part in each.joints)
+    value, y = (c @ x[j] - zero for c, j, zero in zip(each.coefficients, (own, other), each.zeros, strict=True))
+    jacobian = jnp.zeros((1, links.n), x.dtype).at[0, own].set(each.coefficients[0])
+    if not len(other):
+        return (value - k[0])[None], jacobian, each.weight[None]
+    slope = jnp.polyval(k[:0:-1] * jnp.array([4, 3, 2, 1], x.dtype), y)
+    jacobian = jacobian.at[0, other].add(-slope * each.coefficients[1])
+    return (value - jnp.polyval(k[::-1], y))[None], jacobian, each.weight[None]
 
 
 def joined_joints(parents: tuple[int, ...], equalities: tuple[Equality, ...]) -> tuple[tuple[int, ...], ...]:
@@ -199,7 +200,7 @@ def joined_joints(parents: tuple[int, ...], equalities: tuple[Equality, ...]) ->
     joined = []
     for each in equalities:
         if isinstance(each, Follow):
-            joined.append(tuple(sorted(j for j in each.joints if j is not None)))
+            joined.append(tuple(sorted({*each.joints[0], *each.joints[1]})))
         else:
             carriers = np.any([moves[:, link] for link in each.links if link >= 0], axis=0)
             joined.append(tuple(np.flatnonzero(carriers).tolist()))
@@ -210,19 +211,24 @@ def equalities_from_mujoco(model: Any, chain: Chain, leave_out: bool) -> tuple[E
     """The active equality constraints of a compiled model, of which `chain` was made."""
     if disabled(model, "EQUALITY", "CONSTRAINT"):
         return ()
-    made, odd = [], []
-    for e in np.flatnonzero(model.eq_active0).tolist():
-        kind = int(model.eq_type[e])
-        if kind in _MAKERS:
-            made.append(_MAKERS[kind](model, chain, e))
-        else:
-            odd.append(model.equality(e).name or f"equality {e}")
-    if odd:
-        fault = f"equality constraints other than connect, weld and joint are not supported: {listed(odd)}"
-        if not leave_out:
-            raise ModelError(fault, "pass leave_out=True to leave them out, or remove them from the model")
-        warn(f"{fault}; they are left out")
-    return tuple(made)
+    active = np.flatnonzero(model.eq_active0).tolist()
+    spatial = lambda t: t >= 0 and int(model.wrap_type[model.tendon_adr[t]]) != _JOINTS
+    of_spatial = lambda e: (
+        int(model.eq_type[e]) == _TENDON and (spatial(model.eq_obj1id[e]) or spatial(model.eq_obj2id[e]))
+    )
+    odd = [e for e in active if int(model.eq_type[e]) not in _MAKERS or of_spatial(e)]
+    what = "equality constraints other than connect, weld, joint and fixed tendon"
+    refuse(leave_out, what, named(model.equality, np.isin(np.arange(model.neq), odd)))
+    return tuple(_MAKERS[int(model.eq_type[e])](model, chain, e) for e in active if e not in odd)
+
+
+def refuse(leave_out: bool, what: str, names: list[str]) -> None:
+    """Raise an error about parts of a model that are not supported, or warn if they shall be left out."""
+    if names and not leave_out:
+        remedy = "pass leave_out=True to leave them out, or remove them from the model"
+        raise ModelError(f"{what} are not supported: {listed(names)}", remedy)
+    if names:
+        warn(f"{what} are not supported: {listed(names)}; they are left out")
 
 
 def _softness(model: Any, e: int) -> tuple[Array, Array]:
@@ -258,14 +264,24 @@ def _weld(model: Any, chain: Chain, e: int) -> Weld:
 
 
 def _follow(model: Any, chain: Chain, e: int) -> Follow:
+    """A constraint of joints, or of fixed tendons."""
+    of_tendons = int(model.eq_type[e]) == _TENDON
     dofs = [link.dof for link in tree_of(model).links]
-    joints = [int(j) for j in (model.eq_obj1id[e], model.eq_obj2id[e]) if j >= 0]
-    adr = model.jnt_dofadr[joints]
-    zeros = np.append(model.qpos0[model.jnt_qposadr[joints]], 0.0)[:2]
-    own = [dofs.index(d) for d in adr]
-    weight = model.dof_invweight0[adr].sum()
-    return Follow(model.eq_data[e, :5], zeros, *_softness(model, e), weight, (own[0], own[1] if len(own) > 1 else None))
+    joints, coefficients, zeros, weight = [], [], np.zeros(2), 0.0
+    for k, i in enumerate((int(model.eq_obj1id[e]), int(model.eq_obj2id[e]))):
+        own, of_own = (), np.zeros(0)
+        if i >= 0 and of_tendons:
+            part = slice(model.tendon_adr[i], model.tendon_adr[i] + model.tendon_num[i])
+            own, of_own = model.wrap_objid[part], model.wrap_prm[part]
+            zeros[k], weight = model.tendon_length0[i], weight + model.tendon_invweight0[i]
+        elif i >= 0:
+            own, of_own, zeros[k] = (i,), np.ones(1), model.qpos0[model.jnt_qposadr[i]]
+            weight += model.dof_invweight0[model.jnt_dofadr[i]]
+        joints.append(tuple(dofs.index(model.jnt_dofadr[j]) for j in own))
+        coefficients.append(jnp.asarray(of_own, chain.dtype))
+    first, second = coefficients
+    return Follow(model.eq_data[e, :5], zeros, (first, second), *_softness(model, e), weight, (joints[0], joints[1]))
 
 
-_SITE = 6  # mjtObj
-_MAKERS = {0: _connect, 1: _weld, 2: _follow}  # mjtEq
+_SITE, _JOINTS, _TENDON = 6, 1, 3  # mjtObj, mjtWrap, mjtEq
+_MAKERS = {0: _connect, 1: _weld, 2: _follow, _TENDON: _follow}  # mjtEq

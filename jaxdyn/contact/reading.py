@@ -12,12 +12,12 @@ from ..geometry.reading import VERTICES, floor, make_shapes, read as read_shapes
 from ..geometry.shapes import Shapes, with_pairs
 from ..io.files import read_bytes
 from ..io.loading import MJCF, format_of
-from ..io.mjcf import HINGE, SLIDE, compile_mjcf, contact_filters, disabled, tree_of
+from ..io.mjcf import BALL, HINGE, SLIDE, compile_mjcf, contact_filters, disabled, named, tree_of
 from ..io.shapes import geoms
 from ..model.chain import Chain, layout
 from ..spatial.components import Values
 from .contacts import Cone, Contacts, Rows, Softness
-from .equalities import equalities_from_mujoco
+from .equalities import equalities_from_mujoco, refuse
 from .places import TINY, kind_of
 from .softness import regularised, settings_of
 from .weights import inverse_weights
@@ -57,10 +57,11 @@ def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> C
     spheres and capsules touch each other.
 
     Args:
-        leave_out: leave out pairs of other shapes, with a warning that lists them, instead of raising an error.
+        leave_out: leave out what is not supported, with warnings that list it, instead of raising an error.
 
     Raises:
-        ModelError: pairs of other shapes can touch, or MuJoCo is older than version 4.
+        ModelError: pairs of other shapes can touch; there are limits of ball joints, limits or dry friction of tendons, or
+            equality constraints other than connect, weld, joint and fixed tendon; or MuJoCo is older than version 4.
     """
     import mujoco
 
@@ -82,7 +83,11 @@ def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> C
     of_pairs = list(pairs.values())
     column = lambda key, width: np.array([x[key] for x in of_pairs], float).reshape(len(of_pairs), *width)
     softness = Softness(column("solref", (2,)), column("solimp", (5,)), column("margin", ()))
-    free = disabled(model, "LIMIT", "CONSTRAINT")
+    free, rubs = disabled(model, "LIMIT", "CONSTRAINT"), not disabled(model, "FRICTIONLOSS", "CONSTRAINT")
+    balls = model.jnt_limited.astype(bool) & (model.jnt_type == BALL) & (not free)
+    refuse(leave_out, "limits of ball joints", named(model.joint, balls))
+    tight = (model.tendon_limited.astype(bool) & (not free)) | ((model.tendon_frictionloss > 0) & rubs)
+    refuse(leave_out, "limits and dry friction of tendons", named(model.tendon, tight))
     dofs = np.array([link.dof for link in tree_of(model).links])
     limited = [
         i
@@ -91,7 +96,6 @@ def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> C
     ]
     joints = [model.dof_jntid[dofs[i]] for i in limited]
     limits = Softness(model.jnt_solref[joints], model.jnt_solimp[joints], model.jnt_margin[joints])
-    rubs = not disabled(model, "FRICTIONLOSS", "CONSTRAINT")
     rubbing = [i for i, d in enumerate(dofs) if rubs and model.dof_frictionloss[d] > 0]
     own = dofs[rubbing]
     rubbed = Softness(model.dof_solref[own], model.dof_solimp[own], np.zeros(len(own)))

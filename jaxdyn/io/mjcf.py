@@ -47,22 +47,22 @@ def unsupported(model: Any) -> dict[str, str]:
     odd_free = [_odd_free(model, j) for j in range(model.njnt)]
     rotors = _any(model, len(model.actuator_trntype), "actuator_armature", "actuator_damping")
     odd_free_use = "armature, frictionloss or unequal damping of the linear motion of free joints in world axes"
-    named = {
+    parts = {
         "equality": ("equality constraints", _active_equalities(model)),
         "tendon": (
             "tendons with stiffness, damping, frictionloss or armature",
-            _named(model.tendon, _tendons_with_forces(model)),
+            named(model.tendon, _tendons_with_forces(model)),
         ),
-        "quaternion_spring": ("springs on ball and free joints", _named(model.joint, of_quaternions)),
+        "quaternion_spring": ("springs on ball and free joints", named(model.joint, of_quaternions)),
         "polynomial": ("springs and dampers that are not linear", _polynomial(model)),
-        "gravcomp": ("gravity compensation", _named(model.body, (model.body_gravcomp != 0) & (model.body_weldid != 0))),
-        "free_joint": (odd_free_use, _named(model.joint, odd_free)),
+        "gravcomp": ("gravity compensation", named(model.body, (model.body_gravcomp != 0) & (model.body_weldid != 0))),
+        "free_joint": (odd_free_use, named(model.joint, odd_free)),
         "actuators": (
             "armature or damping of actuators on more than one hinge or slide",
-            _named(model.actuator, rotors & ~on_plain_joint(model)),
+            named(model.actuator, rotors & ~on_plain_joint(model)),
         ),
     }
-    found = {key: f"{what} ({listed(names)})" for key, (what, names) in named.items() if names}
+    found = {key: f"{what} ({listed(names)})" for key, (what, names) in parts.items() if names}
     if model.opt.density != 0 or model.opt.viscosity != 0:
         found["fluid"] = f"a fluid (density {model.opt.density:g}, viscosity {model.opt.viscosity:g})"
     if model.nflex:
@@ -76,13 +76,13 @@ def left_out(model: Any) -> list[str]:
     """Describe the parts that a chain omits because they do not affect the motion without constraints and controls."""
     balls = (model.jnt_limited != 0) & (model.jnt_type == BALL)
     motors, mocap = "actuators that are not plain motors", "the motion of mocap bodies"
-    named = {
-        "limits of ball joints": _named(model.joint, balls),
-        "tendons": _named(model.tendon, ~_tendons_with_forces(model)),
-        motors: _named(model.actuator, ~plain_motors(model)),
-        mocap: _named(model.body, model.body_mocapid >= 0),
+    parts = {
+        "limits of ball joints": named(model.joint, balls),
+        "tendons": named(model.tendon, ~_tendons_with_forces(model)),
+        motors: named(model.actuator, ~plain_motors(model)),
+        mocap: named(model.body, model.body_mocapid >= 0),
     }
-    said = {what: f"{what} ({listed(names)})" for what, names in named.items() if names}
+    said = {what: f"{what} ({listed(names)})" for what, names in parts.items() if names}
     if motors in said:
         said[motors] += "; tau is the torque at the joints"
     found = ["contacts"] if not disabled(model, "CONTACT", "CONSTRAINT") and _may_touch(model) else []
@@ -108,7 +108,8 @@ def _name(item: Any) -> str:
     return item.name or f"number {item.id}"
 
 
-def _named(accessor: Any, mask: Any) -> list[str]:
+def named(accessor: Any, mask: Any) -> list[str]:
+    """Names of the marked elements of a model."""
     return [_name(accessor(int(i))) for i in np.flatnonzero(mask)]
 
 
@@ -119,7 +120,7 @@ def listed(names: list[str], most: int = 5) -> str:
 def _active_equalities(model: Any) -> list[str]:
     if disabled(model, "EQUALITY", "CONSTRAINT"):
         return []
-    return _named(model.equality, model.eq_active0)
+    return named(model.equality, model.eq_active0)
 
 
 def _any(model: Any, count: int, *fields: str) -> np.ndarray:
@@ -141,7 +142,7 @@ def _polynomial(model: Any) -> list[str]:
     odd = _any(model, model.njnt, "jnt_stiffnesspoly", "jnt_springyield")
     odd[np.asarray(model.dof_jntid)[_any(model, model.nv, "dof_dampingpoly")]] = True
     drives = _any(model, len(model.actuator_trntype), "actuator_dampingpoly")
-    return _named(model.joint, odd) + _named(model.actuator, drives)
+    return named(model.joint, odd) + named(model.actuator, drives)
 
 
 def _odd_free(model: Any, joint: int) -> bool:
