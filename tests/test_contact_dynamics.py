@@ -58,6 +58,9 @@ class States:
                 self.qpos[:, at + 2] *= rng.uniform(-0.2, 1.5, count)
                 turns = rng.normal(size=(count, 4))
                 self.qpos[:, at + 3 : at + 7] = turns / np.linalg.norm(turns, axis=1, keepdims=True)
+            elif model.jnt_type[j] == mujoco.mjtJoint.mjJNT_BALL:
+                turns = rng.normal(size=(count, 4))
+                self.qpos[:, at : at + 4] = turns / np.linalg.norm(turns, axis=1, keepdims=True)
             else:
                 low, high = model.jnt_range[j] if model.jnt_limited[j] else (-1, 1)
                 self.qpos[:, at] += rng.uniform(1.1 * low - 0.1 * high, 1.1 * high - 0.1 * low, count)
