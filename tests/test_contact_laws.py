@@ -169,6 +169,15 @@ def test_a_body_at_rest_is_held_by_its_weight_at_the_depth_of_the_formula(name):
     assert_allclose(masses[1] * d / (1 - d) * d * k * depth, masses[0] * G, rtol=1e-9)
 
 
+def test_robots_of_a_batch_have_contacts_of_their_own_masses():
+    one, other = cases()["rests"], cases()["heavy with its own weights"]
+    own = lambda factor: eqx.tree_at(lambda c: c.inertia, one.chain, one.chain.inertia * factor)
+    made = jax.jit(jax.vmap(lambda factor: contact.make_contacts(own(factor), one.contacts.shapes)))
+    found = made(jnp.array([1.0, HEAVIER]))
+    for name in ("shape_weight", "weight"):
+        assert_allclose(getattr(found, name), [getattr(x.contacts, name) for x in (one, other)], rtol=1e-12)
+
+
 def test_a_pyramid_at_rest_holds_by_its_edges():
     case, depth = cases()["rests"], 5e-4
     made = contact.make_contacts(case.chain, case.contacts.shapes, friction=(0.5, 0, 0), reference=(0.01, 1.0))
