@@ -451,6 +451,8 @@ def solve_transcribed(
             "collocation and inverse dynamics need positions that form a vector space, but this robot has spherical or free "
             "joints; use solve_by_shooting, or model the base by three prismatic and three revolute joints"
         )
+    if problem.contacts is not None:
+        raise TrajectoryError("collocation and inverse dynamics do not support contacts", "use solve_by_shooting")
     bare, guess = jax.lax.stop_gradient((problem, guess))
     form = form_of(bare, hessian == "exact", None)
     program, *posed = form.program(guess)

@@ -22,6 +22,7 @@ from .problem import (
     Trajectory,
     advance,
     at,
+    begun,
     choose,
     knot_times,
     limited_torque,
@@ -297,12 +298,12 @@ def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Traject
     """
 
     def move(state, k, _):
-        q, v, _ = state
+        q, v, near, _ = state
         tau = _torque(policy, problem, k, q, v)
-        return *advance(problem, q, v, tau), tau
+        return *advance(problem, q, v, tau, near), tau
 
-    q, v = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
-    q, v, tau = march(move, (q, v, jnp.zeros_like(v)), None, problem.steps)
+    start = begun(problem, problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype))
+    q, v, _, tau = march(move, (*start, jnp.zeros_like(start[1])), None, problem.steps)
     return Trajectory(knot_times(problem, q.dtype), q, v, tau[1:])
 
 
@@ -316,21 +317,20 @@ def _cost(
     """The cost of one rollout, and whether it diverged."""
 
     def move(state, k, _):
-        q, v, before, total, going = state
+        (q, v, near), before, total, going = state
         tau = _torque(policy, problem, k, q, v)
         knot = Knot(k, k.astype(q.dtype) * problem.dt, q, v, tau, before, problem.dt)
         total = total + problem.dt * running_cost(problem, knot)
-        ahead = advance(problem, q, v, tau)
+        ahead = advance(problem, q, v, tau, near)
         going = going & jnp.all(jnp.abs(ahead[1]) < bound) & jnp.all(jnp.isfinite(ahead[0]))
-        q, v = (jnp.where(going, new, old) for new, old in zip(ahead, (q, v), strict=True))
-        return q, v, tau, total, going
+        return choose(going, ahead, (q, v, near)), tau, total, going
 
     dtype = problem.dtype
-    first = (x.astype(dtype) for x in (problem.q0, problem.v0, resting_torque(problem), jnp.zeros(())))
-    start = *first, jnp.ones((), bool)
+    q, v, before, total = (x.astype(dtype) for x in (problem.q0, problem.v0, resting_torque(problem), jnp.zeros(())))
+    start = begun(problem, q, v), before, total, jnp.ones((), bool)
     steps = problem.steps
     rows = march(move, start, None, steps, every=steps, checkpoint=checkpoint)
-    q, v, tau, total, going = at(rows, -1)
+    (q, v, _), tau, total, going = at(rows, -1)
     end = Knot(jnp.asarray(steps), problem.dt * steps, q, v, tau, tau, problem.dt)
     return total + terminal_cost(problem, end), ~going
 
