@@ -514,8 +514,8 @@ def solve_by_collocation(
         is free, defects and unknowns are in scaled time, and velocity limits are among the inequalities.
 
     Raises:
-        TrajectoryError: the robot has spherical or free joints, `scheme` or `hessian` is unknown, or "hermite_simpson" is used
-            with a torque-rate cost.
+        TrajectoryError: the robot has spherical or free joints, the problem has contacts, `scheme` or `hessian` is unknown, or
+            "hermite_simpson" is used with a torque-rate cost.
     """
     if scheme not in ("trapezoidal", "hermite_simpson"):
         raise TrajectoryError(f"the scheme must be 'trapezoidal' or 'hermite_simpson', not {scheme!r}")

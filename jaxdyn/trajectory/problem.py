@@ -358,8 +358,8 @@ class OptimalControlProblem(eqx.Module):
     `solve_by_inverse_dynamics` discretise the same continuous-time problem differently. All floating-point numbers are pytree
     leaves: `jax.vmap` solves many problems at once, and solutions are differentiable with respect to them.
 
-    With `contacts`, step is `contact_step`, also outside contact: costs and constraints are optimised through contact, with the
-    exact derivatives of each step. Only `solve_by_shooting` and `optimise_policy` support this (docs/contact.md).
+    With `contacts`, step is `contact_step`, MuJoCo's scheme with implicit damping, and motions are optimised through contact
+    with its exact derivatives. Only `solve_by_shooting` and `optimise_policy` support this (docs/contact.md).
 
     Attributes:
         steps: number N of time steps.
@@ -508,7 +508,7 @@ def advance(
     tau: Float[Array, " nv"],
     near: Float[Array, " nv"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, " nv"] | None]:
-    """The state one time step later and, with contacts, its accelerations, `near` which the next step searches its own."""
+    """The state one time step later and, with contacts, the accelerations `near` which the next step searches its own."""
     if problem.contacts is None:
         return *step(problem.chain, q, v, tau, problem.dt, method=problem.method), None
     state = ContactState(q, v, jnp.zeros_like(v) if near is None else near)
@@ -571,8 +571,12 @@ def simulate_controls(
     problem: OptimalControlProblem, tau: Float[Array, "steps nv"], checkpoint: int | None = None
 ) -> Trajectory:
     """The motion of the problem's robot under given torques [N m or N], not clipped; `checkpoint` as in `rollout`."""
+
+    def move(state, _, tau):
+        q, v, near = state
+        return advance(problem, q, v, tau, near)
+
     start = begun(problem, problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype))
-    move = lambda state, k, tau: advance(problem, *state[:2], tau, state[2])
     q, v, _ = march(move, start, tau, problem.steps, checkpoint=checkpoint)
     return Trajectory(knot_times(problem, q.dtype), q, v, tau)
 
@@ -616,7 +620,10 @@ def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, step
 def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
     old = guess.trajectory
 
-    hold = lambda state, k, row: advance(problem, *state[:2], old.tau[-1], state[2])
+    def hold(state, *_):
+        q, v, near = state
+        return advance(problem, q, v, old.tau[-1], near)
+
     ahead = march(hold, begun(problem, old.q[-1], old.v[-1]), None, steps)
     q, v = (jnp.concatenate([x, more[1:]])[steps:] for x, more in zip((old.q, old.v), ahead[:2], strict=True))
     trajectory = Trajectory(old.t, q, v, moved_on(old.tau, steps))
