@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import ModelError, load, read_log
+from jaxdyn import ModelError, geometry, load, read_log
 from jaxdyn.cli import main
 from jaxdyn.commands.arguments import WrongUsage
 from jaxdyn.commands.inputs import read_model
@@ -107,6 +107,15 @@ def test_what_touches_is_named(tmp_path, capsys):
     line = ["simulate", str(tmp_path / "arm.urdf"), str(tmp_path / "plan.csv"), "--out", str(tmp_path / "run.csv")]
     assert main([*line, "--rate", "250"]) == 0
     assert re.search(r"touches at 1\.\d\d s: forearm and floor", capsys.readouterr().out)
+    assert main([*line, "--rate", "250", "--contacts"]) == 0
+    chain = load(tmp_path / "arm.urdf")
+    shapes = geometry.read(tmp_path / "arm.urdf", chain)
+    shapes = geometry.with_environment(chain, shapes, [geometry.floor()])
+    least = lambda q: jax.jit(jax.vmap(lambda q: geometry.distances(chain, shapes, q).min()))(jnp.asarray(q)).min()
+    assert least(np.c_[0 * s, 0.2 + 1.8 * s, 1.1 * s]) < -0.05
+    assert -0.02 < least(read_log(tmp_path / "run.csv", 3).q) < 0
+    assert main([*line, "--contacts", "--shapes", "none"]) == 2
+    assert "--contacts needs shapes" in capsys.readouterr().err
 
 
 def test_a_logged_torque_is_the_mean_of_those_before_and_after(files):

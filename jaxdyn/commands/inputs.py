@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .arguments import WrongUsage, rows
 
 if TYPE_CHECKING:
+    from ..contact import Contacts
     from ..geometry import Shapes
     from ..identification import Filters, TorqueModel
     from ..io import Log
@@ -127,6 +128,34 @@ def contact_of(options: argparse.Namespace, path: str, chain: "Chain", t: Any, q
 
     shapes = load_shapes(options, path, chain, required=False)
     return shapes, "" if shapes is None else first_contact(closest_approaches(chain, shapes, t, q))
+
+
+def load_contacts(options: argparse.Namespace, path: str, chain: "Chain") -> "Contacts":
+    """The contacts, joint limits and dry friction of a robot: those of its MJCF file, or of shapes with `add_shapes`.
+
+    Pairs of shapes whose contacts are not supported are left out, with a warning.
+    """
+    from .. import contact, geometry
+    from ..contact.places import kind_of
+    from ..errors import warn
+    from ..io.files import read_bytes
+    from ..io.loading import MJCF, format_of
+
+    if path.endswith(".eqx"):
+        raise WrongUsage(f"--contacts: {path} has no shapes; pass the URDF or MJCF file of the robot")
+    if format_of(read_bytes(path)) is MJCF:
+        if options.environment or options.srdf:
+            raise WrongUsage("--contacts of an MJCF file are those in the file: omit --environment and --srdf")
+        return contact.read(path, chain, leave_out=True)
+    shapes = load_shapes(options, path, chain)
+    if shapes is None:
+        raise WrongUsage(f"--contacts needs shapes, but {path} has none, or --shapes none is given")
+    known = [(a, b) for a, b in shapes.pairs if kind_of(shapes.kinds[a], shapes.kinds[b]) is not None]
+    if count := len(shapes.pairs) - len(known):
+        warn(
+            f"{path}: {count} of {len(shapes.pairs)} pairs of shapes are of unsupported kinds and pass through each other"
+        )
+    return contact.make_contacts(chain, geometry.with_pairs(shapes, known))
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 from . import arguments
 from .arguments import WrongUsage, not_negative, positive
-from .inputs import contact_of, files_of, read_model, use_float64
+from .inputs import contact_of, files_of, load_contacts, read_model, use_float64
 from .progress import Progress
 
 EPILOG = """The robot follows the trajectory under computed-torque control at 1 kHz or faster, with the model's torques as
 feed-forward. The command fails if the tracking error of a joint exceeds a tenth of its range of motion. All terms of the
-model are simulated; for a model.eqx, these include friction with memory or load dependence, and springs. Contacts are not
-simulated; if shapes are known, the first ones that touch are named.
+model are simulated; for a model.eqx, these include friction with memory or load dependence, and springs. If shapes are
+known, the first ones that touch are named; with --contacts, they push each other apart, and tracking errors are not limited.
 
 exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted
 
@@ -53,7 +53,10 @@ def add(commands: Any) -> None:
     )
     arguments.add_chain(option)
     arguments.add_gravity(option)
-    arguments.add_shapes(command.add_argument_group("shapes").add_argument)
+    option = command.add_argument_group("shapes").add_argument
+    about = "simulate contacts, joint limits and dry friction of an MJCF file, or of the shapes, with MuJoCo's default material"
+    option("--contacts", action="store_true", help=about)
+    arguments.add_shapes(option)
     option = command.add_argument_group("sensors").add_argument
     about = "standard deviation of the encoder noise [rad or m] (default: 1e-5)"
     option("--position-noise", type=not_negative, default=1e-5, metavar="S", help=about)
@@ -82,9 +85,10 @@ def run(options: argparse.Namespace) -> int:
     if options.payload is not None:
         mass, x, y, z = options.payload
         model = dataclasses.replace(model, chain=with_payload(chain, mass, (x, y, z), options.frame))
+    contacts = load_contacts(options, options.model, model.chain) if options.contacts else None
     noise = NoiseLevel(options.position_noise, options.torque_noise)
     with Progress(options.quiet) as progress, progress.stage("simulating"):
-        log, errors = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed)
+        log, errors = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed, contacts)
         write_log(options.out, log)
     _, contact = contact_of(options, options.model, chain, log.t, log.q)
     if not options.quiet:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from scipy import interpolate
 
 from .._summary import data_frame
+from ..contact import Contacts, ContactState, contact_step
 from ..dynamics import crba, mass_matrix_inverse
 from ..errors import IdentificationError, LogError, ModelError
 from ..io.logs import Log, Motion, check_log
@@ -39,6 +40,7 @@ def tracking_log(
     noise: NoiseLevel = NoiseLevel(),  # noqa: B008
     bandwidth: float = 120.0,
     seed: int = 0,
+    contacts: Contacts | None = None,
 ) -> tuple[Log, Float[np.ndarray, " n"]]:
     """Simulate a log of a robot that tracks a motion with feed-forward torques from its own model.
 
@@ -56,16 +58,21 @@ def tracking_log(
         noise: standard deviations of the encoder noise and of the torque noise.
         bandwidth: bandwidth w of the controller [rad/s].
         seed: seed for the random noise.
+        contacts: contacts, joint limits and dry friction of the robot, which the controller does not know.
 
     Returns:
         The log, and the largest deviation of each joint's logged position from the motion [rad or m].
 
     Raises:
-        ModelError: a link has no inertia, or a joint deviates from the motion by more than a tenth of its range of
-            motion.
+        ModelError: a link has no inertia; without contacts, a joint deviates from the motion by more than a tenth of its range
+            of motion; or the model has contacts as well as friction with memory, coupled joints or a transmission.
 
     Cost: eight integration steps per period of the controller.
     """
+    if contacts is not None and model.friction is not None:
+        raise ModelError(
+            "contacts are simulated only with the friction of a chain", "pass a model without further terms"
+        )
     every = math.ceil(SLOWEST_CONTROLLER / rate)
     period = 1 / (rate * every)
     count = int((motion.t[-1] - motion.t[0]) / period + 1e-6) + 1
@@ -82,19 +89,21 @@ def tracking_log(
                 "the model has links without inertia, so its motion cannot be simulated; add inertials to these links"
             )
         rows = q, qd, qdd, jnp.asarray(seen)
-        found, held = (np.asarray(x) for x in _followed(model, jnp.asarray(bandwidth), rows, jnp.asarray(period)))
+        found, held = (
+            np.asarray(x) for x in _followed(model, jnp.asarray(bandwidth), rows, jnp.asarray(period), contacts)
+        )
     tau = 0.5 * (held + np.concatenate([held[:1], held[:-1]]))
-    check_tracking(found - np.asarray(q), np.asarray(q), t, bandwidth)
+    check_tracking(found - np.asarray(q), np.asarray(q), t, bandwidth, 0.1 if contacts is None else np.inf)
     found, tau, t, wanted = ((x + e)[::every] for x, e in ((found, seen), (tau, 0.0), (t, 0.0), (np.asarray(q), 0.0)))
     tau = tau + noise.torque * rng.normal(size=tau.shape)
     log = Log(t=t, q=found, qd=None, tau=tau, source=f"{motion.source}, simulated")
     return log, np.abs(found - wanted).max(axis=0)
 
 
-def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: float) -> None:
-    """Raise ModelError if a joint's error exceeds a tenth of its own range or, if larger, a hundredth of the largest range."""
+def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: float, share: float = 0.1) -> None:
+    """Raise ModelError if a joint's error exceeds a share of its range or, if larger, of a tenth of the largest range."""
     spread = np.ptp(q, axis=0)
-    allowed = 0.1 * np.maximum(spread, 0.1 * spread.max(initial=0.0) + 1e-2)
+    allowed = share * np.maximum(spread, 0.1 * spread.max(initial=0.0) + 1e-2)
     bad = ~(np.abs(error) <= allowed)
     if bad.any():
         row = int(np.flatnonzero(bad.any(axis=1))[0])
@@ -107,25 +116,29 @@ def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: f
 
 
 @jax.jit
-def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], period: Array) -> tuple[Array, Array]:
+def _followed(
+    model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], period: Array, contacts: Contacts | None
+) -> tuple[Array, Array]:
     """Positions and commanded torques at the control instants."""
     q, qd, qdd, noise = rows
     dt, still = period / SUBSTEPS, jnp.zeros_like(q[0])
 
-    def substep(state: Deviation, tau: Array) -> Deviation:
+    def substep(state: Any, tau: Array) -> Any:
+        if contacts is not None:
+            return contact_step(model.chain, contacts, state, tau, dt)
         q = state.position  # from here on, `advanced` simulates the deviation from rest at q
         here = Deviation(still, state.travelled - q, state.rate, state.memory)
         after = advanced(model, here, q, still, still, tau, dt)
         return after._replace(position=q + after.position, travelled=q + after.travelled)
 
-    def instant(state: Deviation, row: tuple[Array, ...]) -> tuple[Deviation, tuple[Array, Array]]:
+    def instant(state: Any, row: tuple[Array, ...]) -> tuple[Any, tuple[Array, Array]]:
         wanted, speed, fed, error = row
-        wish = bandwidth * (bandwidth * (wanted - state.position - error) + 2 * (speed - state.rate))
+        position, rate = (state.position, state.rate) if contacts is None else (state.q, state.qd)
+        wish = bandwidth * (bandwidth * (wanted - position - error) + 2 * (speed - rate))
         tau = fed + crba(model.chain, wanted) @ wish
-        after = jax.lax.fori_loop(0, SUBSTEPS, lambda _, x: substep(x, tau), state)
-        return after, (state.position, tau)
+        return jax.lax.fori_loop(0, SUBSTEPS, lambda _, x: substep(x, tau), state), (position, tau)
 
-    start = Deviation(q[0], q[0], qd[0], model.start(q[0]))
+    start = Deviation(q[0], q[0], qd[0], model.start(q[0])) if contacts is None else ContactState(q[0], qd[0], still)
     return jax.lax.scan(instant, start, (q, qd, model.torques(q, qd, qdd), noise))[1]
 
 

@@ -451,6 +451,8 @@ def solve_transcribed(
             "collocation and inverse dynamics need positions that form a vector space, but this robot has spherical or free "
             "joints; use solve_by_shooting, or model the base by three prismatic and three revolute joints"
         )
+    if problem.contacts is not None:
+        raise TrajectoryError("collocation and inverse dynamics do not support contacts", "use solve_by_shooting")
     bare, guess = jax.lax.stop_gradient((problem, guess))
     form = form_of(bare, hessian == "exact", None)
     program, *posed = form.program(guess)
@@ -512,8 +514,8 @@ def solve_by_collocation(
         is free, defects and unknowns are in scaled time, and velocity limits are among the inequalities.
 
     Raises:
-        TrajectoryError: the robot has spherical or free joints, `scheme` or `hessian` is unknown, or "hermite_simpson" is used
-            with a torque-rate cost.
+        TrajectoryError: the robot has spherical or free joints, the problem has contacts, `scheme` or `hessian` is unknown, or
+            "hermite_simpson" is used with a torque-rate cost.
     """
     if scheme not in ("trapezoidal", "hermite_simpson"):
         raise TrajectoryError(f"the scheme must be 'trapezoidal' or 'hermite_simpson', not {scheme!r}")

@@ -27,6 +27,7 @@ from ..model.chain import Chain, is_ordinary
 from ..model.compiled import checked
 from ..model.configuration import difference, integrate
 from .constraints import Constraint
+from .contact_steps import contact_slopes
 from .costs import Cost, Knot
 from .problem import (
     OptimalControlProblem,
@@ -674,7 +675,7 @@ def moved(problem: OptimalControlProblem, knot: Knot, z: tuple[Array, ...]) -> K
 
 def state_after(problem: OptimalControlProblem, reference: tuple[Array, Array], knot: Knot) -> Array:
     """The state one step after a knot, relative to a reference state."""
-    q, v = advance(problem, knot.q, knot.v, knot.tau)
+    q, v, _ = advance(problem, knot.q, knot.v, knot.tau)
     parts = [difference(problem.chain, reference[0], q), v - reference[1]]
     return jnp.concatenate([*parts, knot.tau] if problem.has_torque_rate else parts)
 
@@ -753,8 +754,10 @@ def velocity_slopes(
     tau: Float[Array, " nv"],
     qdd: Float[Array, " nv"] | None = None,
 ) -> Float[Array, "nv w"]:
-    """Derivatives of the velocities after an Euler step of ordinary joints with respect to (q, v, tau); qdd if known."""
+    """Derivatives of the velocities after an Euler step of ordinary joints by (q, v, tau); qdd, their change / dt, if known."""
     chain, dt = problem.chain, problem.dt
+    if problem.contacts is not None:
+        return contact_slopes(chain, problem.contacts, q, v, tau, dt, qdd)
     if qdd is None or chain.transmission is not None:
         of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
     else:
@@ -774,7 +777,7 @@ def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Arr
 
     def one(knot):
         q, v, tau, q_after, v_after = knot
-        q, v = advance(problem, q, v, tau)
+        q, v, _ = advance(problem, q, v, tau)
         return jnp.concatenate([difference(problem.chain, q_after, q), v - v_after])
 
     # The gaps are evaluated only once per solution, and a loop over the knots compiles twice as fast as `jax.vmap`.

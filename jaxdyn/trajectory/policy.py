@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..contact import Contacts
 from ..errors import TrajectoryError, warn
 from ..io.files import checksum, packed, read_headed, unpacked, write_headed
 from ..model.chain import Chain
@@ -22,6 +23,7 @@ from .problem import (
     Trajectory,
     advance,
     at,
+    begun,
     choose,
     knot_times,
     limited_torque,
@@ -106,6 +108,7 @@ def _shapes(tree: PyTree) -> list[list]:
 
 
 Policy = Callable[[Array, Array, Array], Array]
+Robots = Chain | tuple[Chain, Contacts] | None
 _ADVICE = "so the cost means little: start from a policy that keeps the robot slow, limit the torques, or shorten dt"
 _BACK = 20  # maximum number of consecutive updates without a finite gradient
 
@@ -172,7 +175,7 @@ def optimise_policy(
     problem: OptimalControlProblem,
     q0: Float[Array, "rollouts nq"],
     v0: Float[Array, "rollouts nv"],
-    chains: Chain | None = None,
+    chains: Robots = None,
     *,
     updates: int = 300,
     batch: int | None = None,
@@ -197,7 +200,8 @@ def optimise_policy(
         policy: policy to optimise, called as in `rollout`; it must be stateless.
         problem: horizon, costs, torque limits, integration method and, unless `chains` is given, the robot. Constraints are not
             supported; express them as costs.
-        chains: robots of the rollouts (domain randomisation): one chain with a batch axis on the leaves that differ.
+        chains: robots of the rollouts (domain randomisation): one chain with a batch axis on the leaves that differ, or a pair
+            of a chain and contacts with such leaves, for example friction.
         updates: total number of updates, including those of earlier runs that used the same file.
         batch: number of rollouts per update, drawn without replacement; None: all of them.
         optimiser: an `optax.GradientTransformation`, with or without a line search; None: `clipped_adam()`.
@@ -279,7 +283,7 @@ def policy_costs(
     problem: OptimalControlProblem,
     q0: Float[Array, "rollouts nq"],
     v0: Float[Array, "rollouts nv"],
-    chains: Chain | None = None,
+    chains: Robots = None,
     *,
     speed_bound: float = 1e3,
 ) -> Float[Array, " rollouts"]:
@@ -297,12 +301,12 @@ def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Traject
     """
 
     def move(state, k, _):
-        q, v, _ = state
+        q, v, near, _ = state
         tau = _torque(policy, problem, k, q, v)
-        return *advance(problem, q, v, tau), tau
+        return *advance(problem, q, v, tau, near), tau
 
-    q, v = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
-    q, v, tau = march(move, (q, v, jnp.zeros_like(v)), None, problem.steps)
+    start = begun(problem, problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype))
+    q, v, _, tau = march(move, (*start, jnp.zeros_like(start[1])), None, problem.steps)
     return Trajectory(knot_times(problem, q.dtype), q, v, tau[1:])
 
 
@@ -316,21 +320,20 @@ def _cost(
     """The cost of one rollout, and whether it diverged."""
 
     def move(state, k, _):
-        q, v, before, total, going = state
+        (q, v, near), before, total, going = state
         tau = _torque(policy, problem, k, q, v)
         knot = Knot(k, k.astype(q.dtype) * problem.dt, q, v, tau, before, problem.dt)
         total = total + problem.dt * running_cost(problem, knot)
-        ahead = advance(problem, q, v, tau)
+        ahead = advance(problem, q, v, tau, near)
         going = going & jnp.all(jnp.abs(ahead[1]) < bound) & jnp.all(jnp.isfinite(ahead[0]))
-        q, v = (jnp.where(going, new, old) for new, old in zip(ahead, (q, v), strict=True))
-        return q, v, tau, total, going
+        return choose(going, ahead, (q, v, near)), tau, total, going
 
     dtype = problem.dtype
-    first = (x.astype(dtype) for x in (problem.q0, problem.v0, resting_torque(problem), jnp.zeros(())))
-    start = *first, jnp.ones((), bool)
+    q, v, before, total = (x.astype(dtype) for x in (problem.q0, problem.v0, resting_torque(problem), jnp.zeros(())))
+    start = begun(problem, q, v), before, total, jnp.ones((), bool)
     steps = problem.steps
     rows = march(move, start, None, steps, every=steps, checkpoint=checkpoint)
-    q, v, tau, total, going = at(rows, -1)
+    (q, v, _), tau, total, going = at(rows, -1)
     end = Knot(jnp.asarray(steps), problem.dt * steps, q, v, tau, tau, problem.dt)
     return total + terminal_cost(problem, end), ~going
 
@@ -372,28 +375,29 @@ def _update(carry: _Carry, x: _Rollouts, chosen: Array | None, descent: Any, che
 
 
 def _rollouts(
-    policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
+    policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Robots, speed_bound: float
 ) -> _Rollouts:
     """Check the arguments, partition the policy, and collect the problem's leaves, stacked where they differ."""
     if problem.constraints or problem.terminal_constraints:
         raise TrajectoryError("policy optimisation does not support constraints; express them as costs")
     if problem.duration_limits is not None:
         raise TrajectoryError("policy optimisation needs a fixed duration; omit duration_limits")
-    chain = problem.chain if chains is None else chains
-    one, many = jax.tree.leaves(problem.chain), jax.tree.leaves(chain)
-    if jax.tree.structure(problem.chain) != jax.tree.structure(chain):
+    nominal = problem.chain, problem.contacts
+    robots = nominal if chains is None else chains if isinstance(chains, tuple) else (chains, problem.contacts)
+    if jax.tree.structure(nominal) != jax.tree.structure(robots):
         raise TrajectoryError(
-            "the rollouts' robots and the problem's robot have different structures (joints, couplings, drives)"
+            "the rollouts' robots and the problem's robot have different structures (joints, couplings, drives, contacts)"
         )
-    extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
-    if any(x not in (0, 1) for x in extra):
+    extra = jax.tree.map(lambda a, b: jnp.ndim(b) - jnp.ndim(a), nominal, robots)
+    if not set(jax.tree.leaves(extra)) <= {0, 1}:
         raise TrajectoryError(
             "every array in chains must have the same shape as in the problem's robot, optionally with one leading batch axis"
         )
-    flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
-    where = lambda p: (p.chain, p.q0, p.v0)
-    mapped = eqx.tree_at(where, jax.tree.map(lambda _: False, problem), (flags, True, True))
-    whole = eqx.tree_at(where, problem, (chain, jnp.asarray(q0), jnp.asarray(v0)))
+    where = lambda p: (p.chain, p.contacts, p.q0, p.v0)
+    flags = *jax.tree.map(lambda x: x == 1, extra), True, True
+    is_leaf = lambda x: x is None
+    mapped = eqx.tree_at(where, jax.tree.map(lambda _: False, problem), flags, is_leaf=is_leaf)
+    whole = eqx.tree_at(where, problem, (*robots, jnp.asarray(q0), jnp.asarray(v0)), is_leaf=is_leaf)
     leaves, structure = jax.tree.flatten(whole)
     batched = jax.tree.leaves(mapped)
     sizes = {len(x) for x, m in zip(leaves, batched, strict=True) if m}

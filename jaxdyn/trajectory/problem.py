@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._jax_compat import Literal, Tracer
 from .._summary import Summary, data_frame, lines, number, numbered
+from ..contact import Contacts, ContactState, contact_step
 from ..dynamics import gravity_force, resistive_force
 from ..errors import TrajectoryError
 from ..model.chain import Chain
@@ -357,6 +358,9 @@ class OptimalControlProblem(eqx.Module):
     `solve_by_inverse_dynamics` discretise the same continuous-time problem differently. All floating-point numbers are pytree
     leaves: `jax.vmap` solves many problems at once, and solutions are differentiable with respect to them.
 
+    With `contacts`, step is `contact_step`, MuJoCo's scheme with implicit damping, and motions are optimised through contact
+    with its exact derivatives. Only `solve_by_shooting` and `optimise_policy` support this (docs/contact.md).
+
     Attributes:
         steps: number N of time steps.
         dt: time step [s]; only an initial guess if the duration is free.
@@ -364,11 +368,13 @@ class OptimalControlProblem(eqx.Module):
         torque_limits: (lower, upper) of each torque [N m or N], for example `torque_limits(chain)`; None: no limits.
         duration_limits: shortest and longest duration [s] if the duration is free; None: the duration is N dt.
         duration_weight: cost per second of duration [1/s].
-        tau0: torques before the first knot [N m or N]; None: those that hold the robot still at q0.
+        tau0: torques before the first knot [N m or N]; None: those that hold the robot still at q0, without contacts.
+        method: integration scheme, as in `step`.
+        contacts: contacts, joint limits and dry friction of the robot; None: it touches nothing.
 
     Raises:
-        TrajectoryError: `steps` is less than 1, vectors or limits have the wrong shape, or a reference with one row per
-            knot has too few rows.
+        TrajectoryError: `steps` is less than 1, vectors or limits have the wrong shape, a reference with one row per knot has
+            too few rows, contacts are given with another method than "semi_implicit_euler", or they are those of another robot.
     """
 
     chain: Chain
@@ -385,11 +391,22 @@ class OptimalControlProblem(eqx.Module):
     duration_weight: Float[Array, ""] = eqx.field(converter=as_floats, default=0.0)
     tau0: Float[Array, " nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
     method: Method = eqx.field(static=True, default="semi_implicit_euler")
+    contacts: Contacts | None = None
 
     def __check_init__(self) -> None:
         if self.steps < 1:
             raise TrajectoryError(f"steps={self.steps}; a problem needs at least one step")
         nq, nv = self.chain.nq, self.chain.nv
+        if self.contacts is not None:
+            if self.method != "semi_implicit_euler":
+                raise TrajectoryError(
+                    f"steps with contacts are those of 'semi_implicit_euler', not {self.method!r}", "omit the method"
+                )
+            if (size := jnp.shape(self.contacts.weight)[-1]) != nv:
+                raise TrajectoryError(
+                    f"the contacts are those of a robot with {size} velocities, but this one has {nv}",
+                    "make them for this robot",
+                )
         wanted = {"q0": (self.q0, (nq,)), "v0": (self.v0, (nv,)), "dt": (self.dt, ())}
         if self.torque_limits is not None:
             wanted["torque_limits"] = self.torque_limits, (nv, 2)
@@ -485,10 +502,22 @@ def pinned_values(constraints: tuple[Constraint, ...], chain: Chain, knot: Knot)
 
 
 def advance(
-    problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
-) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state one time step later."""
-    return step(problem.chain, q, v, tau, problem.dt, method=problem.method)
+    problem: OptimalControlProblem,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    near: Float[Array, " nv"] | None = None,
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, " nv"] | None]:
+    """The state one time step later and, with contacts, the accelerations `near` which the next step searches its own."""
+    if problem.contacts is None:
+        return *step(problem.chain, q, v, tau, problem.dt, method=problem.method), None
+    state = ContactState(q, v, jnp.zeros_like(v) if near is None else near)
+    return tuple(contact_step(problem.chain, problem.contacts, state, tau, problem.dt))  # type: ignore[return-value]
+
+
+def begun(problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> tuple[Array, Array, Any]:
+    """A state from which to `advance` repeatedly."""
+    return q, v, None if problem.contacts is None else jnp.zeros_like(v)
 
 
 def resting_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
@@ -542,9 +571,13 @@ def simulate_controls(
     problem: OptimalControlProblem, tau: Float[Array, "steps nv"], checkpoint: int | None = None
 ) -> Trajectory:
     """The motion of the problem's robot under given torques [N m or N], not clipped; `checkpoint` as in `rollout`."""
-    start = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
-    move = lambda state, k, tau: advance(problem, state[0], state[1], tau)
-    q, v = march(move, start, tau, problem.steps, checkpoint=checkpoint)
+
+    def move(state, _, tau):
+        q, v, near = state
+        return advance(problem, q, v, tau, near)
+
+    start = begun(problem, problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype))
+    q, v, _ = march(move, start, tau, problem.steps, checkpoint=checkpoint)
     return Trajectory(knot_times(problem, q.dtype), q, v, tau)
 
 
@@ -587,9 +620,12 @@ def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, step
 def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
     old = guess.trajectory
 
-    hold = lambda state, k, row: advance(problem, state[0], state[1], old.tau[-1])
-    ahead = march(hold, (old.q[-1], old.v[-1]), None, steps)
-    q, v = (jnp.concatenate([x, more[1:]])[steps:] for x, more in zip((old.q, old.v), ahead, strict=True))
+    def hold(state, *_):
+        q, v, near = state
+        return advance(problem, q, v, old.tau[-1], near)
+
+    ahead = march(hold, begun(problem, old.q[-1], old.v[-1]), None, steps)
+    q, v = (jnp.concatenate([x, more[1:]])[steps:] for x, more in zip((old.q, old.v), ahead[:2], strict=True))
     trajectory = Trajectory(old.t, q, v, moved_on(old.tau, steps))
     knots = {name: x.shape[0] in (old.tau.shape[0], old.q.shape[0]) for name, x in guess.multipliers.items()}
     multipliers = {

@@ -57,6 +57,7 @@ from .problem import (
     advance,
     at,
     batched_with,
+    begun,
     choose,
     constraint_values,
     knot_times,
@@ -498,6 +499,7 @@ def under_policy(
     simple = (
         is_ordinary(chain)
         and chain.transmission is None
+        and problem.contacts is None
         and problem.method in EULER
         and not problem.has_torque_rate
         and n <= LONGEST_SIDE
@@ -533,15 +535,15 @@ def _general(
     chain, nv = problem.chain, problem.chain.nv
 
     def move(state, k, x):
-        (q, v, _, changed), (q_before, v_before, tau_before, gains, feedforward, left) = state, x
+        (q, v, near, _, changed), (q_before, v_before, tau_before, gains, feedforward, left) = state, x
         away = [difference(chain, q_before, q), v - v_before]
         away = jnp.concatenate([*away, changed] if problem.has_torque_rate else away)
         tau = limited_torque(problem, tau_before + feedforward + gains @ away)
-        q_after, v_after = advance(problem, q, v, tau)
-        return integrate(chain, q_after, -left[:nv]), v_after - left[nv : 2 * nv], tau, tau - tau_before
+        q_after, v_after, near = advance(problem, q, v, tau, near)
+        return integrate(chain, q_after, -left[:nv]), v_after - left[nv : 2 * nv], near, tau, tau - tau_before
 
     still = jnp.zeros_like(start[1])
-    q, v, tau, _ = march(move, (*start, still, still), turns, len(turns[0]))
+    q, v, _, tau, _ = march(move, (*begun(problem, *start), still, still), turns, len(turns[0]))
     return q, v, tau[1:]
 
 

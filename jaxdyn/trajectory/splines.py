@@ -92,9 +92,9 @@ def solve_by_inverse_dynamics(
         residual `dynamics` is the error of the initial velocity, whose multipliers are "start".
 
     Raises:
-        TrajectoryError: the robot has spherical or free joints; the spline has too few control points for prescribed torques
-            (if the limits are traced, the status is INFEASIBLE instead); `intervals` is less than 1; `degree` is less than 3;
-            or `hessian` is unknown.
+        TrajectoryError: the robot has spherical or free joints; the problem has contacts; the spline has too few control points
+            for prescribed torques (if the limits are traced, the status is INFEASIBLE instead); `intervals` is less than 1;
+            `degree` is less than 3; or `hessian` is unknown.
     """
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
     if intervals < 1 or degree < 3:

@@ -181,8 +181,10 @@ def factorised(pattern: Pattern, h: Array) -> Array:
             e = row(entries, t)
             return put(h, row(h, e) * inverse, e)
 
-        h = jax.lax.fori_loop(first, last, subtract, h)
-        return put(jax.lax.fori_loop(begin, end, divide, h), inverse, d), None
+        # a loop that never turns would read from empty arrays
+        h = jax.lax.fori_loop(first, last, subtract, h) if len(pattern.steps) else h
+        h = jax.lax.fori_loop(begin, end, divide, h) if len(strict) else h
+        return put(h, inverse, d), None
 
     return jax.lax.scan(eliminate, h, columns)[0]
 
