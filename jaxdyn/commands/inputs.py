@@ -135,9 +135,8 @@ def load_contacts(options: argparse.Namespace, path: str, chain: "Chain") -> "Co
 
     Pairs of shapes whose contacts are not supported are left out, with a warning.
     """
-    from .. import contact, geometry
-    from ..contact.places import kind_of
-    from ..errors import warn
+    from .. import contact
+    from ..contact.reading import with_supported_pairs
     from ..io.files import read_bytes
     from ..io.loading import MJCF, format_of
 
@@ -150,12 +149,7 @@ def load_contacts(options: argparse.Namespace, path: str, chain: "Chain") -> "Co
     shapes = load_shapes(options, path, chain)
     if shapes is None:
         raise WrongUsage(f"--contacts needs shapes, but {path} has none, or --shapes none is given")
-    known = [(a, b) for a, b in shapes.pairs if kind_of(shapes.kinds[a], shapes.kinds[b]) is not None]
-    if count := len(shapes.pairs) - len(known):
-        warn(
-            f"{path}: {count} of {len(shapes.pairs)} pairs of shapes are of unsupported kinds and pass through each other"
-        )
-    return contact.make_contacts(chain, geometry.with_pairs(shapes, known))
+    return contact.make_contacts(chain, with_supported_pairs(shapes, path))
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:
