@@ -52,6 +52,8 @@ def test_a_ball_at_rest_sinks_as_on_a_spring_and_moves_as_on_a_damper(cone):
     qd = jnp.zeros((2, 6)).at[:, 5].set(speed)
     forces = jax.vmap(lambda q, v: contact.contact_forces(BALL, contacts, q, v, jnp.zeros(6)).force[0])(q, qd)
     assert_allclose(forces[:, 2], 3e4 * depth - 150 * speed, rtol=1e-12)
+    each = jax.vmap(lambda k: contact.with_stiffness(contacts_of(cone), k, 150.0))(jnp.array([1e4, 3e4]))
+    assert_allclose(each.softness.reference[1], contacts.softness.reference, rtol=1e-15)
     with pytest.raises(ModelError, match=r"stiffness=-1.*stiffness > 0"):
         contact.with_stiffness(contacts, -1.0, 0.0)
 

@@ -40,8 +40,10 @@ from .servos import (
 )
 from .stepping import (
     ContactState as ContactState,
+    ContactStepDerivatives as ContactStepDerivatives,
     contact_rollout as contact_rollout,
     contact_step as contact_step,
+    contact_step_derivatives as contact_step_derivatives,
 )
 
 _publish(__name__)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import jax.numpy as jnp
 import numpy as np
 
+from .._jax_compat import Tracer
 from ..errors import ModelError, warn
 from ..geometry.reading import VERTICES, floor, make_shapes, read as read_shapes, with_environment
 from ..geometry.shapes import Shapes, with_pairs
@@ -197,14 +198,15 @@ def with_stiffness(contacts: Contacts, stiffness: Values, damping: Values, imped
     Raises:
         ModelError: stiffness or impedance is not positive, the damping is negative, or the impedance is not less than 1.
     """
-    given = [np.asarray(x, float) for x in (stiffness, damping, impedance)]
-    if not ((given[0] > 0).all() and (given[1] >= 0).all() and 0 < impedance < 1):
+    known = lambda x: np.asarray(x) if not isinstance(x, Tracer) else np.ones(())
+    if (known(stiffness) <= 0).any() or (known(damping) < 0).any() or not 0 < impedance < 1:
         fault = f"stiffness={stiffness}, damping={damping}, impedance={impedance}"
         raise ModelError(fault, "pass stiffness > 0, damping >= 0, and 0 < impedance < 1")
     soft, dtype = contacts.softness, contacts.softness.reference.dtype
+    low = jnp.asarray(impedance, dtype)
     constant = jnp.broadcast_to(jnp.array([impedance, impedance, 0.001, 0.5, 2.0], dtype), soft.impedance.shape)
     hard = dataclasses.replace(contacts, softness=dataclasses.replace(soft, impedance=constant))
-    at, (low, _, _, _, _) = settings_of(hard, dtype), constant[0]
+    at = settings_of(hard, dtype)
     slides, mu = at.dimension > 1, at.friction[:, 0]
     if contacts.rows.cone == "pyramidal":  # of two edges for each tangent
         inverse = regularised(low, at.weight * (1 + jnp.where(slides, mu**2, 0)))

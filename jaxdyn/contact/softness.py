@@ -82,7 +82,9 @@ def settings_of(contacts: Contacts, dtype: Any) -> Settings:
     )
 
 
-def reference(given: Array, impedance: Array, violation: Component, least_time: Array) -> tuple[Component, ...]:
+def reference(
+    given: Array | tuple[Array, ...], impedance: Array, violation: Component, least_time: Array
+) -> tuple[Component, ...]:
     """Impedance d, and stiffness k and damping b of the reference acceleration r = -b v - k d violation (see `Softness`)."""
     low, high, width, middle, power = (impedance[k] for k in range(5))
     clip = lambda x: jnp.clip(x, 1e-4, 0.9999)
@@ -129,7 +131,7 @@ def constraint(touch: Touch, at: Settings, rows: Rows) -> Constraint:
     others = [first / at.ratio * friction[0] ** 2 / friction[j] ** 2 for j in range(rows.width - 1)]
     used = [jnp.where(j < at.dimension, on, 0) for j in range(rows.width)]
     own = (at.friction_reference[0] != 0) | (at.friction_reference[1] != 0)
-    given = jnp.where(own, at.friction_reference, at.reference)
+    given = tuple(jnp.where(own, f, r) for f, r in zip(at.friction_reference, at.reference, strict=True))
     _, _, along = reference(given, at.impedance, violation, at.least_time)
     stiffness = tuple(u / r for u, r in zip(used, (first, *others), strict=True))
     b, along, offset, *stiffness = settled(b, along, k * d * violation, *stiffness)

@@ -8,16 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..dynamics.composite_body import mass_matrix_inverse
+from ..dynamics.derivatives import inverse_dynamics_derivatives
 from ..dynamics.friction import resistive_force
 from ..model.chain import Chain, Force, layout
 from ..model.compiled import compiled
-from ..model.configuration import integrate
+from ..model.configuration import difference, integrate
 from ..model.joints import Free
+from ..model.layouts import free_turning
 from ..simulation.integrate import promoted
 from ..simulation.rollouts import Controls, repeated
 from ..spatial.so3 import quaternion_to_rotation
 from .contacts import Contacts
-from .dynamics import solution
+from .dynamics import contact_dynamics_derivatives, solution
 
 
 class ContactState(NamedTuple):
@@ -65,6 +68,66 @@ def contact_step(
     found = solution(chain, contacts, q, qd, tau - resistance, start, dt * damps)
     assert found.damped is not None
     return ContactState(*_moved(chain, q, qd + dt * found.damped, dt), found.qdd)
+
+
+class ContactStepDerivatives(NamedTuple):
+    """The result of `contact_step_derivatives`, which describes it."""
+
+    state: Float[Array, "2*nv 2*nv"]
+    tau: Float[Array, "2*nv nv"]
+
+
+@compiled
+def contact_step_derivatives(
+    chain: Chain,
+    contacts: Contacts,
+    state: ContactState,
+    tau: Force,
+    dt: float | Float[Array, ""],
+    damping: Float[Array, " nv"] | None = None,
+) -> ContactStepDerivatives:
+    """Jacobians of `contact_step` in closed form, for optimal control and filters.
+
+    The velocities change by dt x, with (M + dt D) x = M y, y = qdd + (0, w x v) of free bodies. By differentiation,
+    (M + dt D) dx = M dy + dM (y - x) - dt dD x, with dqdd by `contact_dynamics_derivatives`. `damping` is constant.
+
+    Args:
+        state: the state, with accelerations from which the search starts, for example those of `contact_step` there.
+
+    Returns:
+        - state: of the state after the step, (small motion, velocity), with respect to small motions dq of
+          `integrate(chain, q, dq)` and to the velocities.
+        - tau: of the state after the step with respect to the torques.
+    """
+    q, v, start = promoted(chain, *state)
+    dt, zero, one = jnp.asarray(dt, q.dtype), jnp.zeros_like(v), jnp.ones_like(v)
+    passive = without_dry_friction(chain, contacts)
+    resistance = lambda dq, v: resistive_force(passive, integrate(chain, q, dq), v)
+    slope_of = lambda v: jax.jvp(lambda v: resistance(zero, v), (v,), (one,))[1]  # diagonal, as are the others
+    force, stiffness = jax.jvp(lambda dq: resistance(dq, v), (zero,), (one,))
+    slope, change = jax.jvp(slope_of, (v,), (one,))
+    damps = dt * (jnp.maximum(slope, 0) if damping is None else jnp.maximum(slope, 0) + damping)
+    found = solution(chain, contacts, q, v, tau - force, start, damps)
+    assert found.damped is not None
+    turning, by_turning = free_turning(chain, v), jax.jacfwd(lambda v: free_turning(chain, v))(v)
+    of_qdd = contact_dynamics_derivatives(chain, contacts, q, v, found.qdd)
+    inverse = mass_matrix_inverse(dataclasses.replace(chain, armature=chain.armature + damps), q)
+    still = dataclasses.replace(chain, gravity=jnp.zeros_like(chain.gravity))
+    of_mass = inverse_dynamics_derivatives(still, q, zero, found.qdd + turning - found.damped).q
+    slower = lambda y: y - inverse @ (damps[:, None] * y)  # (M + dt D)^-1 M y
+    by_q = slower(of_qdd.q - of_qdd.tau * stiffness[None]) + inverse @ of_mass
+    by_v = slower(of_qdd.qd - of_qdd.tau * slope[None] + by_turning)
+    by_v -= inverse * (dt * jnp.where(slope > 0, change, 0) * found.damped)[None]
+    # of the velocities with which the configuration moves, by (dq, v, tau), and then of the motion
+    rates = dt * jnp.concatenate([by_q, by_v, slower(of_qdd.tau)], axis=1)
+    rates = rates.at[:, chain.nv : 2 * chain.nv].add(jnp.eye(chain.nv, dtype=q.dtype))
+    moved = lambda dq, rate: _moved(chain, integrate(chain, q, dq), rate, dt)
+    here = zero, v + dt * found.damped
+    after, _ = moved(*here)
+    ahead = lambda dq, rate: (lambda x, v: jnp.concatenate([difference(chain, after, x), v]))(*moved(dq, rate))
+    by_motion, by_rate = jax.jacfwd(ahead, argnums=(0, 1))(*here)
+    whole = (by_rate @ rates).at[:, : chain.nv].add(by_motion)
+    return ContactStepDerivatives(whole[:, : 2 * chain.nv], whole[:, 2 * chain.nv :])
 
 
 def _moved(chain: Chain, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
