@@ -158,3 +158,32 @@ def test_what_is_not_supported_is_refused():
     for solve in (trajectory.solve_by_collocation, trajectory.solve_by_inverse_dynamics):
         with pytest.raises(TrajectoryError, match="do not support contacts"):
             solve(stand_up(3))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("base", ("rail", "free"))
+def test_derivatives_of_steps_are_differences(base):
+    """Of a leg that touches the floor, with damping that is integrated implicitly, on a rail and as a free body."""
+    text = LEG if base == "rail" else LEG.replace('<joint name="rail" type="slide" axis="0 0 1"/>', "<freejoint/>")
+    _, chain, contacts = leg() if base == "rail" else loaded(text)
+    rng, n = np.random.default_rng(2), chain.nv
+    start = standing(1.2, -0.004)
+    q = start if base == "rail" else jnp.concatenate([jnp.array([0.1, 0, start[0], 1, 0.05, 0.1, 0]), start[1:]])
+    v, tau, damping = (jnp.asarray(rng.normal(size=n)) for _ in range(3))
+    damping, dt, zero = jnp.abs(damping).at[: n - 2].set(0), 0.004, jnp.zeros(n)
+    q = jaxdyn.normalise_configuration(chain, q) if base == "free" else q
+
+    @jax.jit
+    @jax.vmap
+    def after(z):
+        dq, dv, dtau = jnp.split(z, 3)
+        state = contact.ContactState(jaxdyn.integrate(chain, q, dq), v + dv, zero)
+        return contact.contact_step(chain, contacts, state, tau + dtau, dt, damping)
+
+    state = contact.ContactState(q, v, zero)
+    found = jax.jit(lambda: contact.contact_step_derivatives(chain, contacts, state, tau, dt, damping))()
+    unit = 1e-6 * jnp.eye(3 * n)
+    ends = [after(sign * unit) for sign in (1, -1)]
+    motion = jax.vmap(lambda x, y: jaxdyn.difference(chain, x, y))(ends[1].q, ends[0].q)
+    expected = (jnp.concatenate([motion, ends[0].qd - ends[1].qd], axis=1) / 2e-6).T
+    assert_allclose(jnp.concatenate(found, axis=1), expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())

@@ -124,7 +124,11 @@ def contact_step_derivatives(
     moved = lambda dq, rate: _moved(chain, integrate(chain, q, dq), rate, dt)
     here = zero, v + dt * found.damped
     after, _ = moved(*here)
-    ahead = lambda dq, rate: (lambda x, v: jnp.concatenate([difference(chain, after, x), v]))(*moved(dq, rate))
+
+    def ahead(dq, rate):
+        x, velocity = moved(dq, rate)
+        return jnp.concatenate([difference(chain, after, x), velocity])
+
     by_motion, by_rate = jax.jacfwd(ahead, argnums=(0, 1))(*here)
     whole = (by_rate @ rates).at[:, : chain.nv].add(by_motion)
     return ContactStepDerivatives(whole[:, : 2 * chain.nv], whole[:, 2 * chain.nv :])

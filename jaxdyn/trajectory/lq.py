@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..contact import ContactState, contact_step_derivatives
 from ..dynamics import forward_dynamics_derivatives, friction_force, resistive_force
 from ..dynamics.derivatives import derivatives_at_qdd
 from ..dynamics.engine.lanes import by_batch, loop_by_batch, unrolls_loops
@@ -27,7 +28,6 @@ from ..model.chain import Chain, is_ordinary
 from ..model.compiled import checked
 from ..model.configuration import difference, integrate
 from .constraints import Constraint
-from .contact_steps import contact_slopes
 from .costs import Cost, Knot
 from .problem import (
     OptimalControlProblem,
@@ -724,10 +724,13 @@ def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
 def dynamics_jacobian(
     problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> Float[Array, "n w"]:
-    """The Jacobian [A, B] of a step: analytic for Euler steps of ordinary joints, by `jax.jacfwd` otherwise."""
+    """The Jacobian [A, B] of a step: analytic for steps with contacts and Euler steps of ordinary joints, or `jax.jacfwd`."""
     chain, dt, nv = problem.chain, problem.dt, problem.chain.nv
     eye = jnp.eye(nv, dtype=q.dtype)
-    if is_ordinary(chain) and problem.method in EULER:
+    if problem.contacts is not None:
+        found = contact_slopes(problem, q, v, tau, jnp.zeros_like(v))
+        rows = [jnp.split(part, 3, axis=1) for part in (found[:nv], found[nv:])]
+    elif is_ordinary(chain) and problem.method in EULER:
         a, b, c = jnp.split(velocity_slopes(problem, q, v, tau), 3, axis=1)
         first = [eye + dt * a, dt * b, dt * c] if problem.method == EULER[0] else [eye, dt * eye, 0 * eye]
         rows = [first, [a, b, c]]
@@ -757,7 +760,7 @@ def velocity_slopes(
     """Derivatives of the velocities after an Euler step of ordinary joints by (q, v, tau); qdd, their change / dt, if known."""
     chain, dt = problem.chain, problem.dt
     if problem.contacts is not None:
-        return contact_slopes(chain, problem.contacts, q, v, tau, dt, qdd)
+        return contact_slopes(problem, q, v, tau, jnp.zeros_like(v) if qdd is None else qdd)[len(v) :]
     if qdd is None or chain.transmission is not None:
         of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
     else:
@@ -769,6 +772,14 @@ def velocity_slopes(
         by_velocity = of_qdd.qd - of_qdd.tau @ jax.jacfwd(lambda x: friction_force(chain, x))(v)
     by_position = dt * (of_qdd.q - of_qdd.tau * chain.springs.stiffness[None])
     return jnp.concatenate([by_position, jnp.eye(len(v), dtype=v.dtype) + dt * by_velocity, dt * of_qdd.tau], 1)
+
+
+def contact_slopes(problem: OptimalControlProblem, q: Array, v: Array, tau: Array, start: Array) -> Float[Array, "n w"]:
+    """The Jacobian [A, B] of a step with contacts; the search begins at the accelerations `start`."""
+    assert problem.contacts is not None
+    state = ContactState(q, v, start)
+    found = contact_step_derivatives(problem.chain, problem.contacts, state, tau, problem.dt)
+    return jnp.concatenate([found.state, found.tau], axis=1)
 
 
 def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, "steps n"]:

@@ -117,6 +117,9 @@ def _touching(arm: jaxdyn.Chain) -> dict[str, Case]:
     functions = {
         "contact_dynamics": solve,
         "contact_step": step,
+        "contact_step_derivatives": lambda q, qd, tau: contact.contact_step_derivatives(
+            arm, touching, contact.ContactState(q, qd, jnp.zeros_like(qd)), tau, 0.01
+        ),
         "smoothed": lambda q, qd, tau: contact.contact_dynamics(arm, smooth, q, qd, tau).qdd,
         "equality_forces": functools.partial(contact.equality_forces, arm, tied),
     }
