@@ -171,7 +171,7 @@ def test_derivatives_of_steps_are_differences(base):
     q = start if base == "rail" else jnp.concatenate([jnp.array([0.1, 0, start[0], 1, 0.05, 0.1, 0]), start[1:]])
     v, tau, damping = (jnp.asarray(rng.normal(size=n)) for _ in range(3))
     damping, dt, zero = jnp.abs(damping).at[: n - 2].set(0), 0.004, jnp.zeros(n)
-    q = jaxdyn.normalise_configuration(chain, q) if base == "free" else q
+    q = jaxdyn.model.normalise_configuration(chain, q) if base == "free" else q
 
     @jax.jit
     @jax.vmap
