@@ -21,6 +21,7 @@ from ..model.compiled import compiled
 from ..model.layouts import free_turning
 from . import definition
 from .contacts import Contacts
+from .ground import points_of, without_surfaces
 from .jacobians import constraint_jacobians
 from .newton import (
     JointSettings,
@@ -32,7 +33,7 @@ from .newton import (
     place_forces,
     solve,
 )
-from .places import places_of
+from .places import places_of, vertex_counts
 from .softness import Settings
 
 
@@ -162,8 +163,10 @@ def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: 
 def contact_forces(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration) -> ContactForces:
     """Gaps, points and forces of all places where shapes can touch, at given accelerations, O(n + k).
 
-    There are one or more places for every pair in `contacts.shapes.pairs`: 1 for a sphere or ellipsoid, 2 for a capsule, 4 for
-    a cylinder and 8 for a box on a plane, of which only those below its centre act; `contacts.place_names` lists them.
+    There are one or more places for every pair in `contacts.shapes.pairs`: 1 for a sphere, 2 for a capsule, 8 for a box, and one
+    for every vertex of a hull, on a plane or a height field; 1 for an ellipsoid and 4 for a cylinder on a plane; and 1 for two
+    spheres or capsules. On a plane, only the corners of a box below its centre act, and on a height field, only points above or
+    below it; `contacts.place_names` lists the places.
 
     Returns:
         - gap: signed distance of the surfaces at the place, negative in overlap [m].
@@ -190,7 +193,7 @@ def contact_wrenches(
     They can be passed as `external_wrenches`: without limits and dry friction, `forward_dynamics` with them gives qdd.
     """
     forces = contact_forces(chain, contacts, q, qd, qdd)
-    links = places_of(contacts.shapes.fixed, chain.n).links
+    links = places_of(contacts.shapes.fixed, chain.n, vertex_counts(contacts.shapes)).links
     poses = forward_kinematics(chain, q)
     turned, origin = poses[:, :3, :3], poses[:, :3, 3]
     total = jnp.zeros((chain.n + 1, 6), forces.force.dtype)
@@ -290,4 +293,7 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
         repeated(contacts.least_time, chain.n),
     )
     masses = carried_masses(scene.chain.topology.parents, scene.chain.inertia)
-    return Problem(scene, masses, pairs, joints, rows), State(x, qd, free_turning(chain, qd))
+    vertices = vertex_counts(contacts.shapes)
+    points = points_of(places_of(contacts.shapes.fixed, chain.n, vertices), scene, x)
+    problem = Problem(without_surfaces(scene), masses, pairs, joints, points, rows, vertices)
+    return problem, State(x, qd, free_turning(chain, qd))

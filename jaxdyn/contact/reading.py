@@ -43,8 +43,10 @@ def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> C
     """The contacts, joint limits and dry friction of a compiled model (`mujoco.MjModel`), of which `chain` was made.
 
     Pairs of geoms and their parameters follow MuJoCo's rules: masks, excludes, parents, explicit pairs, priority, mixing and
-    margin (mujoco.readthedocs.io, Modeling: Contact). Planes touch spheres, capsules, boxes, cylinders and ellipsoids, and
-    spheres and capsules touch each other.
+    margin (mujoco.readthedocs.io, Modeling: Contact). Planes touch spheres, capsules, boxes, cylinders, ellipsoids and meshes,
+    height fields touch spheres, capsules, boxes and meshes, and spheres and capsules touch each other. A mesh becomes a convex
+    hull of at most 64 vertices, as in `geometry.make_shapes`. Forces on height fields and hulls are those of MuJoCo only where
+    it makes contacts at the same points (see docs/contact.md).
 
     Args:
         leave_out: leave out pairs of other shapes, with a warning that lists them, instead of raising an error.
@@ -59,7 +61,7 @@ def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> C
         raise ModelError(fault, 'pip install "mujoco>=4"')
     pairs = {} if disabled(model, "CONTACT", "CONSTRAINT") else _pairs(model)
     found, _ = geoms(model, collision=True)
-    kind = lambda g: found[g].kind if g in found else "mesh"
+    kind = lambda g: found[g].kind.replace("mesh", "hull") if g in found else "other shape"
     odd = {pair: (kind(pair[0]), kind(pair[1])) for pair in pairs if kind_of(kind(pair[0]), kind(pair[1])) is None}
     if odd:
         _refuse(model, odd, leave_out)

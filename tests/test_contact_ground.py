@@ -1,0 +1,181 @@
+"""Contacts with height fields and of hulls, against planes, all triangles, MuJoCo, the definition and differences."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import jaxdyn
+from helpers import once
+from jaxdyn import contact, geometry
+from jaxdyn.contact import definition
+from jaxdyn.io import Geometry
+from jaxdyn.model import layouts
+from test_contact_dynamics import States, compiled, differences
+from test_height_fields import from_triangles, triangles
+
+ROUGH = 0.25 * np.random.default_rng(3).uniform(size=(17, 13))
+EXTENT = (1.6, 1.2)
+ROBOT = jaxdyn.io.loads(
+    """<robot name="walker"><link name="trunk"><inertial><origin xyz="0.02 0 0.01"/><mass value="2"/>
+    <inertia ixx="0.02" iyy="0.03" izz="0.025" ixy="0.001" ixz="0" iyz="0"/></inertial></link>
+    <link name="arm"><inertial><origin xyz="0.1 0 0"/><mass value="0.5"/>
+    <inertia ixx="0.002" iyy="0.004" izz="0.003" ixy="0" ixz="0" iyz="0"/></inertial></link>
+    <joint name="elbow" type="revolute"><parent link="trunk"/><child link="arm"/><origin xyz="0.15 0 0"/>
+    <axis xyz="0 1 0"/><limit lower="-2" upper="2" effort="10" velocity="10"/></joint></robot>""",
+    floating_base=True,
+)
+CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * [0.12, 0.08, 0.05]
+FACES = np.array([[0, 1, 3], [0, 3, 2], [4, 6, 7], [4, 7, 5], [0, 4, 5], [0, 5, 1], [2, 3, 7], [2, 7, 6]])
+FACES = np.concatenate([FACES, [[0, 2, 6], [0, 6, 4], [1, 5, 7], [1, 7, 3]]])
+TURNED = np.array([[0.8, 0, 0.6, 0.01], [0, 1, 0, 0.02], [-0.6, 0, 0.8, 0], [0, 0, 0, 1]])
+BOX = Geometry("trunk", "box", TURNED, (0.24, 0.16, 0.1))
+HULL = Geometry("trunk", "mesh", TURNED, (1.0, 1.0, 1.0), triangles=(CORNERS, FACES))
+ARM = [geometry.capsule("arm", [0.05, 0, 0], [0.15, 0.02, 0], 0.02), geometry.sphere("arm", 0.03, [0.2, 0, 0])]
+STEEP = 0.3  # slope of the plane
+
+
+def on(ground, body=BOX, cone="elliptic"):
+    shapes = geometry.with_environment(ROBOT, geometry.make_shapes(ROBOT, [body, *ARM], pairs=[]), [ground])
+    return contact.make_contacts(ROBOT, shapes, cone=cone, dimension=4, friction=(0.7, 0.01, 0.001), margin=0.002)
+
+
+def rough(heights=ROUGH, body=BOX):
+    return on(geometry.height_field(heights, EXTENT, (0.1, 0.05, -0.2)), body)
+
+
+def planar():
+    """The same slope as a plane and as a height field, in another pose."""
+    sine, cosine = np.sin(0.5), np.cos(0.5)
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = [[cosine, -sine, 0], [sine, cosine, 0], [0, 0, 1]], (0.1, -0.1, 0.02)
+    x = np.linspace(-1.5, 1.5, 12)
+    heights = STEEP * x[:, None] + 0.2 * np.linspace(-2, 2, 15)[None]
+    normal = np.array([-STEEP, -0.2, 1]) / np.sqrt(1 + STEEP**2 + 0.04)
+    side = np.cross(normal, [1, 0, 0]) / np.linalg.norm(np.cross(normal, [1, 0, 0]))
+    tilted = np.eye(4)
+    tilted[:3, :3] = np.stack([side, np.cross(normal, side), normal], axis=1)
+    field = Geometry("ground", "height_field", pose, (3.0, 4.0, 0.0), heights=heights)
+    return on(Geometry("ground", "plane", pose @ tilted, (0.0, 0.0, 0.0))), on(field)
+
+
+def states(count, seed=0, low=-0.1, high=0.15, tilt=0.5):
+    """Positions about the ground and random velocities and torques."""
+    rng = np.random.default_rng(seed)
+    turns = np.concatenate([np.ones((count, 1)), tilt * rng.normal(size=(count, 3))], axis=1)
+    place = rng.uniform(-1, 1, (count, 3)) * [0.5, 0.4, 0] + np.stack(
+        [np.zeros(count)] * 2 + [rng.uniform(low, high, count)], 1
+    )
+    q = np.concatenate(
+        [place, turns / np.linalg.norm(turns, axis=1, keepdims=True), rng.uniform(-1, 1, (count, 1))], axis=1
+    )
+    return jnp.asarray(q), *(jnp.asarray(rng.normal(size=(count, 7))) for _ in range(2))
+
+
+@functools.partial(once, static_argnums=4)
+def accelerations(contacts, q, v, tau, shared=True):
+    solve = lambda c, q, v, tau: contact.contact_dynamics(ROBOT, c, q, v, tau)
+    return jax.vmap(solve, (None if shared else 0, 0, 0, 0))(contacts, q, v, tau)
+
+
+@once
+def forces(contacts, q, v, qdd):
+    return jax.vmap(lambda q, v, a: contact.contact_forces(ROBOT, contacts, q, v, a))(q, v, qdd)
+
+
+def test_a_slope_is_a_plane():
+    plane, field = planar()
+    q, v, tau = states(100, low=0.1, high=0.25, tilt=0.1)
+    expected, found = (accelerations(contacts, q, v, tau) for contacts in (plane, field))
+    at = forces(field, q, v, found.qdd)
+    touching = at.gap < 0
+    assert touching[:, :8].any(1).sum() > 20 and touching[:, 8:10].any() and touching[:, 10].any()
+    assert found.converged.all() and not touching[:, :8].all(axis=1).any()
+    assert_allclose(found.qdd, expected.qdd, atol=1e-9 * (1 + np.abs(expected.qdd).max()))
+
+
+@functools.cache
+def on_rough():
+    q, v, tau = states(300, seed=1)
+    found = accelerations(rough(), q, v, tau)
+    return q, v, tau, found, forces(rough(), q, v, found.qdd)
+
+
+def test_gaps_are_the_distances_from_all_triangles():
+    q, v, _, found, at = on_rough()
+    del v
+    place = functools.partial(jaxdyn.forward_kinematics, ROBOT)
+    poses = np.asarray(once(jax.vmap(place))(q))
+    surface = triangles(ROUGH, EXTENT, (0.1, 0.05, -0.2), beyond=0)
+    tip = poses[:, 6, :3] @ [0.2, 0, 0, 1]
+    within = (np.abs(tip[:, 0] - 0.1) < 0.8) & (np.abs(tip[:, 1] - 0.05) < 0.6)
+    assert within.sum() > 150
+    assert_allclose(at.gap[within, 10], from_triangles(tip[within], surface) - 0.03, atol=1e-13)
+    assert 20 < (at.gap[within, 10] < 0).sum()
+    distance = once(jax.vmap(lambda q: geometry.distances(ROBOT, rough().shapes, q)))(q)
+    whole = np.abs(np.asarray(q)[:, :2] - [0.1, 0.05]).max(axis=1) < 0.4  # all corners of the box are above the field
+    assert_allclose(at.gap[whole, :8].min(1), distance[whole, 0], atol=1e-13)
+    assert found.converged.all() and (np.abs(at.force).max(axis=(1, 2)) > 0).sum() > 100
+    assert (at.force[..., 2] > -1e-9).mean() > 0.99
+
+
+def test_heights_can_differ_within_a_batch():
+    q, v, tau, found, _ = on_rough()
+    few = slice(0, 40)
+    heights = jnp.stack([jnp.asarray(ROUGH) if k % 2 else jnp.asarray(ROUGH - 1.0) for k in range(40)])
+    contacts = eqx.tree_at(lambda c: c.shapes.heights[0], rough(), heights)
+    axes = jax.tree.map(lambda _: None, contacts)
+    axes = eqx.tree_at(lambda c: c.shapes.heights[0], axes, 0, is_leaf=lambda x: x is None)
+    solve = lambda c, q, v, tau: contact.contact_dynamics(ROBOT, c, q, v, tau).qdd
+    several = once(jax.vmap(solve, (axes, 0, 0, 0)))(contacts, q[few], v[few], tau[few])
+    free = once(jax.vmap(lambda q, v, tau: jaxdyn.forward_dynamics(ROBOT, q, v, tau)))(q[few], v[few], tau[few])
+    assert_allclose(several[1::2], found.qdd[few][1::2], atol=1e-9 * np.abs(found.qdd).max())
+    assert np.abs(several - free)[1::2].max() > 1
+    assert_allclose(several[0::2], free[0::2], atol=1e-9 * np.abs(free).max())
+
+
+SLOPE = """<mujoco><option timestep="0.002" cone="elliptic"/><asset>
+<hfield name="ground" nrow="9" ncol="11" size="1.5 1 {top} 0.1" elevation="HEIGHTS"/></asset>
+<worldbody><geom type="hfield" hfield="ground" euler="5 0 30" friction=".6 .01 .001"/>
+<body name="ball"><freejoint/><geom type="sphere" size="0.05" condim="4" mass="1"/></body></worldbody></mujoco>"""
+
+
+def test_a_ball_on_a_slope_has_mujoco_s_accelerations():
+    heights = (np.linspace(0, 1, 11)[None] + np.linspace(0, 1, 9)[:, None]) / 2
+    model = compiled(SLOPE.format(top=0.5).replace("HEIGHTS", " ".join(map(str, heights.ravel()))))
+    found = States(model, 0)
+    slope = np.array([-0.5 / 2 / 3, -0.5 / 2 / 2, 1.0])
+    rng = np.random.default_rng(0)
+    qvel, force = rng.normal(size=(2, 200, 6))
+    rotation = np.zeros(9)
+    mujoco.mju_quat2Mat(rotation, model.geom_quat[0])
+    rotation = rotation.reshape(3, 3)
+    on_field = rng.uniform(-1, 1, (200, 2)) * [1.3, 0.8]
+    z = 0.25 + on_field @ [0.5 / 2 / 1.5, 0.5 / 2]
+    slope = np.array([-0.5 / 2 / 1.5, -0.5 / 2, 1.0])
+    slope /= np.linalg.norm(slope)
+    centres = np.column_stack([on_field, z]) + slope * rng.uniform(0.0495, 0.05, (200, 1))
+    qpos = np.concatenate([centres @ rotation.T, np.tile([1.0, 0, 0, 0], (200, 1))], axis=1)
+    data, qacc, single = mujoco.MjData(model), np.zeros((200, 6)), np.zeros(200, bool)
+    for k in range(200):
+        mujoco.mj_resetData(model, data)
+        data.qpos[:], data.qvel[:], data.qfrc_applied[:] = qpos[k], qvel[k], force[k]
+        mujoco.mj_forward(model, data)
+        qacc[k], single[k] = data.qacc, data.ncon == 1
+
+    def ours(qpos, qvel, force):
+        q, v = layouts.from_mujoco_state(found.chain, qpos, qvel)
+        tau = layouts.from_mujoco_force(found.chain, qpos, force)
+        qdd = contact.contact_dynamics(found.chain, found.contacts, q, v, tau).qdd
+        return layouts.to_mujoco_acceleration(found.chain, q, v, qdd)
+
+    mine = once(jax.vmap(ours))(qpos, qvel, force)
+    assert single.sum() > 100
+    error = np.abs(mine - qacc).max(axis=1) / (1 + np.abs(qacc).max(axis=1))
+    print(single.sum(), np.quantile(error[single], [0.5, 0.9, 1]))
+    assert np.median(error[single]) < 1e-6 and error[single].max() < 1e-4
