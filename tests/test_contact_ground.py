@@ -179,3 +179,128 @@ def test_a_ball_on_a_slope_has_mujoco_s_accelerations():
     error = np.abs(mine - qacc).max(axis=1) / (1 + np.abs(qacc).max(axis=1))
     print(single.sum(), np.quantile(error[single], [0.5, 0.9, 1]))
     assert np.median(error[single]) < 1e-6 and error[single].max() < 1e-4
+
+
+def test_derivatives_agree_in_four_ways():
+    q, v, tau, found, at = on_rough()
+    chosen = np.flatnonzero((np.abs(at.force).max(axis=(1, 2)) > 0) & ~np.any(np.abs(at.gap) < 1e-4, axis=1))[:4]
+    contacts = rough()
+
+    def solve(dq, v, tau, heights, q):
+        moved = eqx.tree_at(lambda c: c.shapes.heights[0], contacts, heights)
+        return contact.contact_dynamics(ROBOT, moved, jaxdyn.model.integrate(ROBOT, q, dq), v, tau).qdd
+
+    heights, zero = jnp.asarray(ROUGH), jnp.zeros(7)
+    arguments = lambda k: (zero, v[k], tau[k], heights, q[k])
+    forward = once(jax.jacfwd(solve, (0, 1, 2)))
+    weights = jnp.asarray(np.random.default_rng(2).normal(size=7))
+    reverse = once(jax.grad(lambda *x: weights @ solve(*x), (0, 1, 2, 3)))
+    along = jnp.asarray(np.random.default_rng(3).normal(size=ROUGH.shape))
+    by_heights = once(lambda *x: jax.jvp(lambda h: solve(*x[:3], h, x[4]), (x[3],), (along,))[1])
+    closed = once(lambda q, v, a: contact.contact_dynamics_derivatives(ROBOT, contacts, q, v, a))
+    value = once(solve)
+    for k in chosen:
+        gradient, change = reverse(*arguments(k)), by_heights(*arguments(k))
+        for mine, other, pulled in zip(
+            closed(q[k], v[k], found.qdd[k]), forward(*arguments(k)), gradient, strict=False
+        ):
+            size = 1 + np.abs(other).max()
+            assert_allclose(mine, other, atol=1e-9 * size)
+            assert_allclose(weights @ other, pulled, atol=1e-9 * size)
+        for place, step in ((0, 1e-6), (1, 1e-6), (2, 1e-4)):
+            given = arguments(k)
+            at_one = lambda x, given=given, place=place: value(*given[:place], x, *given[place + 1 :])
+            expected = differences(at_one, given[place], step)
+            assert_allclose(weights @ expected, gradient[place], atol=2e-5 * (1 + np.abs(expected).max()))
+        assert_allclose(change @ weights, (gradient[3] * along).sum(), atol=1e-9 * (1 + np.abs(change).max()))
+        moved = [value(*arguments(k)[:3], heights + h * along, q[k]) for h in (1e-7, -1e-7)]
+        assert_allclose(change, (moved[0] - moved[1]) / 2e-7, atol=2e-5 * (1 + np.abs(change).max()))
+        assert np.abs(change).max() > 1
+
+
+def test_the_fast_route_equals_the_definition():
+    q, v, tau, found, at = on_rough()
+    few = np.flatnonzero(np.abs(at.force).max(axis=(1, 2)) > 0)[:12]
+    defined = once(jax.vmap(lambda q, v, t: definition.contact_dynamics(ROBOT, rough(), q, v, t)))
+    expected = defined(q[few], v[few], tau[few])
+    assert_allclose(found.qdd[few], expected, atol=1e-8 * (1 + np.abs(expected).max()))
+
+
+def special(count):
+    """Random states, of which half have the ball of the arm exactly above vertices, edges or centres, or on the surface."""
+    rng = np.random.default_rng(0)
+    q, v, tau = (np.array(x) for x in states(count, seed=4, tilt=2.0))
+    half = count // 2
+    q[:half, 3:7] = rng.choice([-1.0, 0.0, 0.0, 1.0], (half, 4))
+    q[:half][np.abs(q[:half, 3:7]).max(axis=1) == 0, 3] = 1
+    q[:, 3:7] /= np.linalg.norm(q[:, 3:7], axis=1, keepdims=True)
+    q[:half, 7] = 0
+    node = np.stack([rng.integers(0, n, half) for n in ROUGH.shape], 1)
+    point = np.stack([(k * 2 / (n - 1) - 1) * e / 2 for k, n, e in zip(node.T, ROUGH.shape, EXTENT, strict=True)], 1)
+    point = np.column_stack([point, ROUGH[tuple(node.T)] + rng.choice([0, 0, 0.03, -0.03, 0.02], half)])
+    point[:, :2] += rng.choice([0, 0, 0.05], (half, 2))
+    rotation = np.asarray(jax.vmap(jaxdyn.spatial.so3.quaternion_to_rotation)(jnp.asarray(q[:half, 3:7])))
+    q[:half, :3] = point + [0.1, 0.05, -0.2] - rotation @ [0.35, 0, 0]
+    v *= rng.choice([0.0, 1.0, 1.0], v.shape)
+    return jnp.asarray(q), jnp.asarray(v), jnp.asarray(tau)
+
+
+@pytest.mark.nightly
+def test_none_of_a_hundred_thousand_states_has_nan():
+    def both(q, qd, tau):
+        qdd = contact.contact_dynamics(ROBOT, rough(), q, qd, tau).qdd
+        return qdd, contact.contact_dynamics_derivatives(ROBOT, rough(), q, qd, qdd)
+
+    def heights(height, q, qd, tau):
+        moved = eqx.tree_at(lambda c: c.shapes.heights[0], rough(), height)
+        return contact.contact_dynamics(ROBOT, moved, q, qd, tau).qdd.sum()
+
+    given = special(100_000)
+    for part in jax.tree.leaves(jax.jit(jax.vmap(both))(*given)):
+        assert np.isfinite(part).all()
+    few = tuple(x[:2000] for x in given)
+    slope = jax.jit(jax.vmap(jax.grad(heights, (0, 1, 2, 3)), (None, 0, 0, 0)))(jnp.asarray(ROUGH), *few)
+    assert all(np.isfinite(part).all() for part in slope)
+
+
+def test_a_box_is_the_hull_of_its_corners():
+    plane = geometry.floor(0.0)
+    q, v, tau = states(60, seed=5, low=0.03, high=0.1, tilt=0.1)
+    expected, found = (accelerations(on(plane, body), q, v, tau).qdd for body in (BOX, HULL))
+    at = forces(on(plane, HULL), q, v, found)
+    assert (at.force[:, :8, 2] > 0).any(axis=1).sum() > 20
+    assert_allclose(found, expected, atol=1e-9 * (1 + np.abs(expected).max()))
+    q, v, tau = states(100, seed=1)
+    whole, vertices = (forces(rough(body=body), q, v, tau) for body in (BOX, HULL))
+    assert_allclose(np.sort(vertices.gap[:, :8]), np.sort(whole.gap[:, :8]), atol=1e-13)
+    assert_allclose(vertices.force.sum(1), whole.force.sum(1), atol=1e-8 * (1 + np.abs(whole.force).max()))
+
+
+def test_single_precision():
+    q, v, tau, found, _ = on_rough()
+    robot, contacts = (jax.tree.map(lambda x: x.astype(np.float32), y) for y in (ROBOT, rough()))
+    solve = once(jax.vmap(lambda q, v, t: contact.contact_dynamics(robot, contacts, q, v, t).qdd))
+    qdd = solve(*(x.astype(jnp.float32) for x in (q, v, tau)))
+    assert qdd.dtype == jnp.float32
+    error = np.abs(np.asarray(qdd) - found.qdd).max(axis=1) / (1 + np.abs(found.qdd).max(axis=1))
+    print(np.quantile(error, [0.5, 0.9, 0.99]))
+    assert np.median(error) < 1e-5 and np.quantile(error, 0.9) < 1e-3
+
+
+def test_a_ball_rolls_down_into_the_valley_and_a_robot_stays_above_the_ground():
+    x = np.linspace(-1, 1, 33)
+    valley = 0.5 * (x[:, None] ** 2 + x[None] ** 2)
+    contacts = on(geometry.height_field(valley, (2.0, 2.0)))
+    start = jnp.asarray(
+        [[0.5, 0.2, 0.45, 1, 0, 0, 0, 0], [-0.3, 0.4, 0.5, 0.6, 0.8, 0, 0, 1], [0, 0, 0.3, 0, 1, 0, 0, 0]]
+    )
+
+    def fall(q):
+        state = contact.ContactState(q, jnp.zeros(7), jnp.zeros(7))
+        return contact.contact_rollout(ROBOT, contacts, state, jnp.zeros((1500, 7)), 0.002, every=50)
+
+    motion = once(jax.vmap(fall))(start)
+    surface = 0.5 * (motion.q[..., 0] ** 2 + motion.q[..., 1] ** 2)
+    height = motion.q[..., 2] - surface
+    assert height.min() > 0.02 and np.abs(motion.q[..., :2]).max() < 0.8
+    assert np.abs(motion.q[:, -1, :2]).max() < 0.4 and np.abs(motion.qd[:, -1]).max() < 0.3
