@@ -163,10 +163,10 @@ def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: 
 def contact_forces(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration) -> ContactForces:
     """Gaps, points and forces of all places where shapes can touch, at given accelerations, O(n + k).
 
-    There are one or more places for every pair in `contacts.shapes.pairs`: 1 for a sphere, 2 for a capsule, 8 for a box, and one
-    for every vertex of a hull, on a plane or a height field; 1 for an ellipsoid and 4 for a cylinder on a plane; and 1 for two
-    spheres or capsules. On a plane, only the corners of a box below its centre act, and on a height field, only points above or
-    below it; `contacts.place_names` lists the places.
+    There are one or more places for every pair in `contacts.shapes.pairs`; `contacts.place_names` lists them. On planes and
+    height fields, there are 1 for a sphere, 2 for a capsule, 8 for a box and one for every vertex of a hull; on planes, also 1
+    for an ellipsoid and 4 for a cylinder. Two spheres or capsules have 1. Corners of a box act on a plane if they are below its
+    centre. Places on a height field act if the nearest point of the surface is within its border.
 
     Returns:
         - gap: signed distance of the surfaces at the place, negative in overlap [m].

@@ -33,7 +33,7 @@ def points_of(places: Places, scene: Scene, x: Float[Array, " n"]) -> Points:
     """What determines the places besides the poses, sizes and radii of the shapes, as `places.FINDERS` take it."""
     shapes, dtype, points = scene.shapes, x.dtype, {}
     for kind, group in places.groups.items():
-        point = places.share[group].astype(dtype)
+        point: Any = places.share[group].astype(dtype)
         if kind in ("vertex", "ground"):
             second = places.shapes[group][:, 1]
             point = point * shapes.size.astype(dtype)[second] + _vertices(shapes, places.vertex[group], dtype)

@@ -109,11 +109,10 @@ def places_of(fixed: Fixed, links: int, vertices: tuple[int, ...]) -> Places:
             a, b = b, a
         kind = kind_of(fixed.kinds[a], fixed.kinds[b])
         assert kind is not None, "pairs are checked when contacts are made"
-        shares = [(0, 0, 0)] if kind == "segments" else _SHARES.get(fixed.kinds[b], [])
-        points = [(share, -1) for share in shares]
+        points = [(share, -1) for share in ([(0, 0, 0)] if kind == "segments" else _SHARES.get(fixed.kinds[b], []))]
         if fixed.kinds[b] == "hull":
             points = [((0, 0, 0), k) for k in range(of_hulls[hull[b]], of_hulls[hull[b] + 1])]
-        found.setdefault(kind, []).extend((p, a, b, *point) for point in points)
+        found.setdefault(kind, []).extend((p, a, b, share, vertex) for share, vertex in points)
     listed = [place for kind in found for place in found[kind]]
     ends = np.cumsum([0, *(len(x) for x in found.values())])
     pair, first, second = np.array([place[:3] for place in listed], np.int32).reshape(-1, 3).T
