@@ -107,6 +107,14 @@ def on_rough():
     return q, v, tau, found, forces(rough(), q, v, found.qdd)
 
 
+def exact(gap, distance):
+    """Gaps are distances up to the margin, and no smaller beyond it."""
+    gap, near = np.asarray(gap), distance < 0.002
+    assert 20 < near.sum() < len(near) - 20
+    assert_allclose(gap[near], distance[near], atol=1e-13)
+    assert (gap - distance)[~near].min() > -1e-13
+
+
 def test_gaps_are_the_distances_from_all_triangles():
     q, v, a = states(300, seed=1)
     at = forces(rough(), q, v, a)
@@ -115,11 +123,10 @@ def test_gaps_are_the_distances_from_all_triangles():
     tip = poses[:, 6, :3] @ [0.2, 0, 0, 1]
     within = (np.abs(tip[:, 0] - 0.1) < 0.8) & (np.abs(tip[:, 1] - 0.05) < 0.6)
     assert within.sum() > 150
-    assert_allclose(at.gap[within, 10], from_triangles(tip[within], surface) - 0.03, atol=1e-13)
-    assert 20 < (at.gap[within, 10] < 0).sum()
+    exact(at.gap[within, 10], from_triangles(tip[within], surface) - 0.03)
     distance = once(jax.vmap(lambda q: geometry.distances(ROBOT, rough().shapes, q)))(q)
     whole = np.abs(np.asarray(q)[:, :2] - [0.1, 0.05]).max(axis=1) < 0.4  # all corners of the box are above the field
-    assert_allclose(at.gap[whole, :8].min(1), distance[whole, 0], atol=1e-13)
+    exact(at.gap[whole, :8].min(1), distance[whole, 0])
     assert ((np.abs(at.force).max(axis=2) > 0).any(axis=1)).sum() > 100
     beyond = forces(rough(), q.at[:, 0].add(2.0), v, a)
     assert not beyond.force.any() and np.isfinite(beyond.gap).all()
@@ -180,7 +187,26 @@ def test_a_ball_on_a_slope_has_mujoco_s_accelerations():
     assert (error / (1 + np.abs(qacc).max(axis=1)))[single].max() < 1e-9
 
 
+MESH = """<mujoco><option cone="elliptic"/><asset><mesh name="mesh" vertex="VERTICES"/></asset><worldbody>
+<geom type="plane" size="1 1 1" friction=".6 .01 .001"/>
+<body pos="0 0 .1"><freejoint/><geom type="mesh" mesh="mesh" condim="3" mass="1"/></body></worldbody></mujoco>"""
+
+
 @pytest.mark.ci
+def test_a_mesh_on_a_plane_has_mujoco_s_accelerations():
+    found = States(compiled(MESH.replace("VERTICES", " ".join(map(str, CORNERS.ravel())))), 300)
+    solve = lambda q, v, tau: contact.contact_dynamics(found.chain, found.contacts, q, v, tau).qdd
+    to_mujoco = lambda q, v, tau: layouts.to_mujoco_acceleration(found.chain, q, v, solve(q, v, tau))
+    qacc = once(jax.vmap(to_mujoco))(found.q, found.qd, found.tau)
+    at = once(jax.vmap(lambda q, v: contact.contact_forces(found.chain, found.contacts, q, v, v)))(found.q, found.qd)
+    below, contacts = (at.gap < 0).sum(axis=1), np.array([len(pairs) for pairs in found.touching])
+    same = np.asarray(below == contacts)  # MuJoCo makes at most 4 contacts
+    assert same.mean() > 0.8 and (contacts[same] == 4).sum() > 30
+    error = np.abs(qacc - found.qacc).max(axis=1) / (1 + np.abs(found.qacc).max(axis=1))
+    assert error[same].max() < 1e-11
+
+
+@pytest.mark.nightly
 def test_derivatives_agree_in_four_ways():
     q, v, tau, found, at = on_rough()
     chosen = np.flatnonzero((np.abs(at.force).max(axis=(1, 2)) > 0) & ~np.any(np.abs(at.gap) < 1e-4, axis=1))[:4]
@@ -216,6 +242,25 @@ def test_derivatives_agree_in_four_ways():
         moved = [value(*arguments(k)[:3], heights + h * along, q[k]) for h in (1e-7, -1e-7)]
         assert_allclose(change, (moved[0] - moved[1]) / 2e-7, atol=2e-5 * (1 + np.abs(change).max()))
         assert np.abs(change).max() > 1
+
+
+@pytest.mark.ci
+def test_derivatives_of_torques_by_heights_are_differences():
+    q, v, a = states(40, seed=1)
+    weights, along = (jnp.asarray(np.random.default_rng(k).normal(size=n)) for k, n in ((2, 7), (3, ROUGH.shape)))
+
+    def torque(heights, q, v, a):
+        contacts = eqx.tree_at(lambda c: c.shapes.heights[0], rough(), heights)
+        return weights @ contact.contact_inverse_dynamics(ROBOT, contacts, q, v, a)
+
+    heights, over = jnp.asarray(ROUGH), (None, 0, 0, 0)
+    gradient = once(jax.vmap(jax.grad(torque), over))(heights, q, v, a)
+    slope = once(jax.vmap(lambda h, *x: jax.jvp(lambda h: torque(h, *x), (h,), (along,))[1], over))(heights, q, v, a)
+    assert_allclose(jnp.sum(gradient * along[None], axis=(1, 2)), slope, atol=1e-9 * np.abs(slope).max())
+    value = once(jax.vmap(torque, over))
+    change = (value(heights + 1e-7 * along, q, v, a) - value(heights - 1e-7 * along, q, v, a)) / 2e-7
+    smooth = np.abs(change - slope) < 1e-5 * (1 + np.abs(slope).max())
+    assert smooth.mean() > 0.9 and (np.abs(slope) > 1).sum() > 10  # others are at kinks
 
 
 @pytest.mark.ci

@@ -107,7 +107,7 @@ def _contact_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity):
     scene, x = scene_of(chain, contacts.shapes, q)
     bodies, _ = placed_shapes(scene, x)
     places = places_of(contacts.shapes.fixed, chain.n, vertex_counts(contacts.shapes))
-    points = points_of(places, scene, x)
+    points = points_of(places, scene, x, contacts.softness.margin)
     touch = touches(places, bodies_of(bodies, contacts.shapes.size, contacts.shapes.radius), points)
     pair, dims = places.pair, np.array(contacts.rows.dimensions)[places.pair]
     soft = jax.tree.map(lambda y: y[pair], contacts.softness)

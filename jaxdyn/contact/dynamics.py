@@ -169,7 +169,8 @@ def contact_forces(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, 
     centre. Places on a height field act if the nearest point of the surface is within its border.
 
     Returns:
-        - gap: signed distance of the surfaces at the place, negative in overlap [m].
+        - gap: signed distance of the surfaces at the place, negative in overlap [m]. Above a height field, one that is larger
+          than the margin is an upper bound.
         - point: half way between the surfaces, in the world [m].
         - force: exerted on the second shape of the place by the first, in world axes; zero without contact [N].
         - moment: about the point, of torsional and rolling friction (condim 4 and 6), in world axes [N m].
@@ -294,6 +295,6 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
     )
     masses = carried_masses(scene.chain.topology.parents, scene.chain.inertia)
     vertices = vertex_counts(contacts.shapes)
-    points = points_of(places_of(contacts.shapes.fixed, chain.n, vertices), scene, x)
+    points = points_of(places_of(contacts.shapes.fixed, chain.n, vertices), scene, x, cast(soft.margin))
     problem = Problem(without_surfaces(scene), masses, pairs, joints, points, rows, vertices)
     return problem, State(x, qd, free_turning(chain, qd))

@@ -29,8 +29,11 @@ def without_surfaces(scene: Scene) -> Scene:
     return scene._replace(shapes=bare, heights=scene.heights[:0])
 
 
-def points_of(places: Places, scene: Scene, x: Float[Array, " n"]) -> Points:
-    """What determines the places besides the poses, sizes and radii of the shapes, as `places.FINDERS` take it."""
+def points_of(places: Places, scene: Scene, x: Float[Array, " n"], margin: Float[Array, " p"]) -> Points:
+    """What determines the places besides the poses, sizes and radii of the shapes, as `places.FINDERS` take it.
+
+    Gaps above height fields that are larger than the `margin` of the pair are upper bounds.
+    """
     shapes, dtype, points = scene.shapes, x.dtype, {}
     for kind, group in places.groups.items():
         point: Any = places.share[group].astype(dtype)
@@ -38,7 +41,8 @@ def points_of(places: Places, scene: Scene, x: Float[Array, " n"]) -> Points:
             second = places.shapes[group][:, 1]
             point = point * shapes.size.astype(dtype)[second] + _vertices(shapes, places.vertex[group], dtype)
         if kind == "ground":
-            point = jnp.concatenate([point, _nearest(scene, x, places.shapes[group], point)], axis=1)
+            reach = shapes.radius.astype(dtype)[second] + margin.astype(dtype)[places.pair[group]]
+            point = jnp.concatenate([point, _nearest(scene, x, places.shapes[group], (point, reach))], axis=1)
         points[kind] = point
     return points
 
@@ -49,38 +53,44 @@ def _vertices(shapes: Shapes, index: Int[np.ndarray, " k"], dtype: Any) -> Float
     return every[index]
 
 
-def _nearest(scene: Scene, x: Array, pairs: Int[np.ndarray, "k 2"], offset: Array) -> Float[Array, "k 11"]:
-    """The corners of the triangle nearest to each point of a shape, in the field's frame, and its `side` and `within`."""
+def _nearest(
+    scene: Scene, x: Array, pairs: Int[np.ndarray, "k 2"], points: tuple[Array, Array]
+) -> Float[Array, "k 11"]:
+    """The corners of the triangle nearest to each point of a shape, in the field's frame, and its `side` and `within`.
+
+    The points are given by their offset and the distance up to which the triangle must be the nearest one.
+    """
     dtype, shapes = x.dtype, scene.shapes
     counts = tuple(field.shape for field in shapes.heights)
-    leaves, structure = jax.tree.flatten(jax.lax.stop_gradient((without_surfaces(scene), x, offset)))
+    leaves, structure = jax.tree.flatten(jax.lax.stop_gradient((without_surfaces(scene), x, points)))
 
     def search(heights, first, *leaves):
-        bare, x, offset = jax.tree.unflatten(structure, leaves)
-        return _triangles(_Search(bare._replace(heights=heights), pairs, offset, first), x, counts)
+        bare, x, (offset, reach) = jax.tree.unflatten(structure, leaves)
+        return _triangles(_Search(bare._replace(heights=heights), pairs, offset, reach, first), x, counts)
 
     found = _with_common_heights(search)(scene.heights, jnp.int32(0), *leaves)
     # anticlockwise, as seen from above
     right, one = found.is_right > 0, jnp.ones_like(found.cell[0])
     steps = (0 * one, 0 * one), (one, jnp.where(right, 0, one)), (jnp.where(right, one, 0), one)
     i, j = (jnp.stack([at + step[k] for step in steps], axis=1) for k, at in enumerate(found.cell))
-    points = np.array(counts, np.int32)
+    nodes = np.array(counts, np.int32)
     field = (np.cumsum([kind == "height_field" for kind in shapes.kinds]) - 1)[pairs[:, 0]]
-    first, width = np.cumsum([0, *points.prod(axis=1)], dtype=np.int32)[field][:, None], points[field, 1][:, None]
+    first, width = np.cumsum([0, *nodes.prod(axis=1)], dtype=np.int32)[field][:, None], nodes[field, 1][:, None]
     every = jnp.concatenate([heights.astype(dtype).reshape(-1) for heights in shapes.heights])
     z = every[first + i * width + j]
-    share = lambda node, k: 2 * node.astype(dtype) / (points[field, k] - 1).astype(dtype)[:, None] - 1
+    share = lambda node, k: 2 * node.astype(dtype) / (nodes[field, k] - 1).astype(dtype)[:, None] - 1
     half = shapes.size.astype(dtype)[pairs[:, 0]]
     corners = jnp.stack([share(i, 0) * half[:, :1], share(j, 1) * half[:, 1:2], z], axis=2).reshape(len(pairs), 9)
     return jnp.concatenate([corners, found.side[:, None], found.within[:, None]], axis=1)
 
 
 class _Search(NamedTuple):
-    """Points of shapes by their offset from these, with the height fields below them; heights begin at the index `first`."""
+    """Points of shapes by offset and `reach`, with the height fields below them; heights begin at the index `first`."""
 
     scene: Scene
     pairs: Int[np.ndarray, "k 2"]
     offset: Float[Array, "k 3 *#lanes"]
+    reach: Float[Array, "k *#lanes"]
     first: Int[Array, "*#lanes"]
 
 
@@ -98,15 +108,15 @@ def _triangles(search: _Search, x: PerLink, counts: Any) -> Triangle:
     grid_of = grids(scene, counts)
 
     def one(_, at):
-        i, j, offset = at
+        i, j, offset, reach = at
         field, body = rows(bodies, i), rows(bodies, j)
         point = sub(add(body.centre, rotate(body.rotation, tuple(offset))), field.centre)
         grid = grid_of(i)
         grid = grid._replace(first=grid.first + search.first)
         core = Core(field.rotation, field.centre, field.size, None, grid)
-        return None, nearest_triangle(core, unrotate(field.rotation, point))
+        return None, nearest_triangle(core, unrotate(field.rotation, point), reach)
 
-    return scan_links(one, None, (*search.pairs.T, search.offset))[1]
+    return scan_links(one, None, (*search.pairs.T, search.offset, search.reach))[1]
 
 
 def _with_common_heights(search: Callable) -> Callable:

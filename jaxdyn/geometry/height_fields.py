@@ -85,10 +85,10 @@ class Triangle(NamedTuple):
     within: Component
 
 
-def nearest_triangle(b: Core, x: Vec) -> Triangle:
-    """The triangle that is nearest to a point in the frame of a height field."""
+def nearest_triangle(b: Core, x: Vec, reach: Component) -> Triangle:
+    """The triangle that is nearest to a point in the frame of a height field, or any if the surface is not within `reach`."""
     assert b.grid is not None
-    found = _signed_distance(b, x)
+    found = _signed_distance(b, x, reach)
     dtype, last = found.distance.dtype, b.grid.last
     nearest = add(x, scale(found.distance, found.normal))[:2]
     at = ((y + size) / (2 * size) * n.astype(dtype) for y, size, n in zip(nearest, b.size, last, strict=False))
@@ -108,8 +108,11 @@ class _Nearest(NamedTuple):
     away: Vec
 
 
-def _signed_distance(b: Core, x: Vec) -> _Touch:
-    """That of a point in the frame of the height field, whose cells are searched in rings about it."""
+def _signed_distance(b: Core, x: Vec, reach: Component = jnp.inf) -> _Touch:
+    """That of a point in the frame of the height field, whose cells are searched in rings about it.
+
+    A distance that is larger than `reach` is an upper bound.
+    """
     grid = b.grid
     assert grid is not None
     last = grid.last.astype(jnp.result_type(*x))
@@ -129,7 +132,8 @@ def _signed_distance(b: Core, x: Vec) -> _Touch:
     def may_be_nearer(state):
         ring, _, found = state
         level = border + as_number(ring - 1) * step
-        return any_lane((found.square > level * level + vertical * vertical) & (as_number(ring) <= rings))
+        wanted = (level < reach) | (here.height < 0)
+        return any_lane(wanted & (found.square > level * level + vertical * vertical) & (as_number(ring) <= rings))
 
     def next_cell(state):
         ring, k, found = state
