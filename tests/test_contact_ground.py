@@ -134,18 +134,22 @@ def test_gaps_are_the_distances_from_all_triangles():
 
 @pytest.mark.ci
 def test_heights_can_differ_within_a_batch():
-    q, v, tau, found, _ = on_rough()
-    few = slice(0, 40)
-    heights = jnp.stack([jnp.asarray(ROUGH) if k % 2 else jnp.asarray(ROUGH - 1.0) for k in range(40)])
-    contacts = eqx.tree_at(lambda c: c.shapes.heights[0], rough(), heights)
-    axes = jax.tree.map(lambda _: None, contacts)
-    axes = eqx.tree_at(lambda c: c.shapes.heights[0], axes, 0, is_leaf=lambda x: x is None)
-    solve = lambda c, q, v, tau: contact.contact_dynamics(ROBOT, c, q, v, tau).qdd
-    several = once(jax.vmap(solve, (axes, 0, 0, 0)))(contacts, q[few], v[few], tau[few])
-    free = once(jax.vmap(lambda q, v, tau: jaxdyn.forward_dynamics(ROBOT, q, v, tau)))(q[few], v[few], tau[few])
-    assert_allclose(several[1::2], found.qdd[few][1::2], atol=1e-9 * np.abs(found.qdd).max())
-    assert np.abs(several - free)[1::2].max() > 1
-    assert_allclose(several[0::2], free[0::2], atol=1e-9 * np.abs(free).max())
+    q, v, a = states(8, seed=1)
+    heights = jnp.stack([jnp.asarray(ROUGH) + 0.02 * k for k in range(3)])
+
+    def force(heights, q, v, a):
+        contacts = eqx.tree_at(lambda c: c.shapes.heights[0], rough(), heights)
+        return contact.contact_forces(ROBOT, contacts, q, v, a).force
+
+    states_on = jax.vmap(force, (None, 0, 0, 0))
+    single = once(states_on)
+    expected = np.stack([single(h, q, v, a) for h in heights])
+    assert np.abs(expected[2] - expected[0]).max() > 1
+    several = once(jax.vmap(states_on, (0, None, None, None)))(heights, q, v, a)
+    assert_allclose(several, expected, atol=1e-9 * np.abs(expected).max())
+    every = jnp.broadcast_to(heights[:, None], (3, 8, *ROUGH.shape))
+    both = once(jax.vmap(jax.vmap(force), (0, None, None, None)))(every, q, v, a)
+    assert_allclose(both, expected, atol=1e-9 * np.abs(expected).max())
 
 
 SLOPE = """<mujoco><option timestep="0.002" cone="elliptic"/><asset>
