@@ -125,9 +125,9 @@ def _with_common_heights(search: Callable) -> Callable:
     def many(count, mapped, heights, first, *others):
         of_heights, of_first, *axes = mapped
         if of_heights:
+            first = first if of_first else first[None]
             starts = np.arange(count, dtype=np.int32) * heights.shape[1]
-            first = first.astype(jnp.int32) + starts.reshape(count, *(1,) * (first.ndim - of_first))
-            heights, of_first = heights.reshape(-1), True
+            heights, first, of_first = heights.reshape(-1), first + starts.reshape(-1, *(1,) * (first.ndim - 1)), True
         in_axes = None, 0 if of_first else None, *(0 if axis else None for axis in axes)
         return _with_common_heights(jax.vmap(search, in_axes, axis_size=count))(heights, first, *others)
 
