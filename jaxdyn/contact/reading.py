@@ -121,7 +121,8 @@ def make_contacts(
     """Contacts of all `shapes.pairs` with one material, and limits and dry friction of the joints; for robots from URDFs.
 
     The default material is MuJoCo's. Change the values of single pairs by `equinox.tree_at`. For the floor, add
-    `geometry.floor()` to the shapes by `geometry.with_environment`.
+    `geometry.floor()` to the shapes by `geometry.with_environment`, and for uneven ground `geometry.height_field(...)`. The
+    pairs that can touch are those of `contacts_from_mujoco`.
 
     Args:
         friction: coefficients of sliding [1], torsion [m] and rolling [m].
