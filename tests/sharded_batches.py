@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxdyn
 from helpers import random_chain, random_mechanism, relative
+from jaxdyn import geometry
 
 ROWS = PartitionSpec("rows")
 
@@ -17,6 +18,9 @@ ROWS = PartitionSpec("rows")
 def functions(chain):
     """Of one state and torques, by name; the robot is closed over."""
     over = lambda function: functools.partial(function, chain)
+    heights = np.random.default_rng(0).uniform(size=(6, 5))
+    ball = geometry.make_shapes(chain, [geometry.sphere(chain.link_names[-1], 0.1)], pairs=[])
+    shapes = geometry.with_environment(chain, ball, [geometry.height_field(heights, (2.0, 2.0))])
     return {
         "inverse dynamics": over(jaxdyn.inverse_dynamics),
         "forward dynamics": over(jaxdyn.forward_dynamics),
@@ -27,6 +31,7 @@ def functions(chain):
         "backwards": lambda q, v, a: jax.grad(lambda *x: jnp.sum(jaxdyn.inverse_dynamics(chain, *x) ** 2), (1, 2))(
             q, v, a
         ),
+        "distances": lambda q, v, a: geometry.distances(chain, shapes, q),  # whose kernels would search in a loop
         "step": lambda q, v, a: jaxdyn.step(chain, q, v, a, 0.01),
         "rollout": lambda q, v, a: jaxdyn.rollout(chain, q, v, jnp.stack([a] * 3), 0.01),
     }

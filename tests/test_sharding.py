@@ -20,7 +20,7 @@ ALL = "within mesh,automatic,explicit,shard_batch,spread,shard_map,pmap"
 @pytest.mark.parametrize(
     ("robot", "names", "ways", "count"),
     [
-        pytest.param("arm", "step", "explicit,shard_batch", 130, marks=pytest.mark.ci),
+        pytest.param("arm", "step,distances", "explicit,shard_batch", 130, marks=pytest.mark.ci),
         pytest.param("arm", "step", ALL, 130, marks=pytest.mark.nightly),
         pytest.param("arm", "", ALL, 130, marks=pytest.mark.nightly),
         pytest.param("mechanism", "M,step", "explicit", 6, marks=pytest.mark.nightly),

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .._summary import Summary, lines
 from ..geometry.shapes import Shapes
 from ..model.chain import as_array
-from .places import places_of
+from .places import places_of, vertex_counts
 
 Cone = Literal["pyramidal", "elliptic"]
 Smooth = Literal["nowhere", "derivatives", "everywhere"]
@@ -168,10 +168,16 @@ class Contacts(eqx.Module, Summary):
         )
 
     @property
+    def reach(self) -> Float[Array, " p"]:
+        """The gap of each pair of shapes up to which it has forces, beside negligible ones [m]."""
+        return self.softness.margin + 40 * self.width
+
+    @property
     def place_names(self) -> tuple[tuple[str, str], ...]:
         """Names of the shapes of each place, in the order of `contact_forces`: the force acts on the second."""
         names = self.shapes.names
-        shapes = places_of(self.shapes.fixed, max(self.shapes.links, default=-1) + 2).shapes
+        links = max(self.shapes.links, default=-1) + 2
+        shapes = places_of(self.shapes.fixed, links, vertex_counts(self.shapes)).shapes
         return tuple((names[a], names[b]) for a, b in shapes)
 
 

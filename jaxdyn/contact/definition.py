@@ -28,7 +28,8 @@ from ..model.layouts import free_turning
 from ..spatial.so3 import rotation_to_quaternion
 from .contacts import Connect, Contacts, Equality, Follow, Softness
 from .equalities import softened
-from .places import Touch, bodies_of, places_of, touches
+from .ground import points_of
+from .places import Touch, bodies_of, places_of, touches, vertex_counts
 from .softness import reference, regularised
 
 
@@ -141,8 +142,9 @@ def _contact_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity):
     """J, c - r and D of all places: ten edges of a pyramid each, or six rows of an elliptic cone with friction and mu."""
     scene, x = scene_of(chain, contacts.shapes, q)
     bodies, _ = placed_shapes(scene, x)
-    places = places_of(contacts.shapes.fixed, chain.n)
-    touch = touches(places, bodies_of(bodies, contacts.shapes.size, contacts.shapes.radius))
+    places = places_of(contacts.shapes.fixed, chain.n, vertex_counts(contacts.shapes))
+    points = points_of(places, scene, x, contacts.reach)
+    touch = touches(places, bodies_of(bodies, contacts.shapes.size, contacts.shapes.radius), points)
     pair, dims = places.pair, np.array(contacts.rows.dimensions)[places.pair]
     soft = jax.tree.map(lambda y: y[pair], contacts.softness)
     friction, ratio = contacts.friction[pair], contacts.friction_ratio

@@ -23,6 +23,7 @@ from ..model.layouts import free_turning
 from . import definition
 from .contacts import Contacts, in_derivatives
 from .equalities import equality_rows, equality_torques, joined_joints
+from .ground import points_of, without_surfaces
 from .jacobians import constraint_jacobians
 from .newton import (
     JointSettings,
@@ -34,7 +35,7 @@ from .newton import (
     place_forces,
     solve,
 )
-from .places import places_of
+from .places import places_of, vertex_counts
 from .softness import settings_of
 
 
@@ -168,11 +169,14 @@ def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: 
 def contact_forces(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration) -> ContactForces:
     """Gaps, points and forces of all places where shapes can touch, at given accelerations, O(n + k).
 
-    There are one or more places for every pair in `contacts.shapes.pairs`: 1 for a sphere or ellipsoid, 2 for a capsule, 4 for
-    a cylinder and 8 for a box on a plane, of which only those below its centre act; `contacts.place_names` lists them.
+    There are one or more places for every pair in `contacts.shapes.pairs`; `contacts.place_names` lists them. On planes and
+    height fields, there are 1 for a sphere, 2 for a capsule, 8 for a box and one for every vertex of a hull; on planes, also 1
+    for an ellipsoid and 4 for a cylinder. Two spheres or capsules have 1. Corners of a box act on a plane if they are below its
+    centre. Places on a height field act if the nearest point of the surface is within its border.
 
     Returns:
-        - gap: signed distance of the surfaces at the place, negative in overlap [m].
+        - gap: signed distance of the surfaces at the place, negative in overlap [m]. Above a height field, one that is larger
+          than the margin is an upper bound.
         - point: half way between the surfaces, in the world [m].
         - force: exerted on the second shape of the place by the first, in world axes; zero without contact [N].
         - moment: about the point, of torsional and rolling friction (condim 4 and 6), in world axes [N m].
@@ -196,7 +200,7 @@ def contact_wrenches(
     They can be passed as `external_wrenches`: without limits and dry friction, `forward_dynamics` with them gives qdd.
     """
     forces = contact_forces(chain, contacts, q, qd, qdd)
-    links = places_of(contacts.shapes.fixed, chain.n).links
+    links = places_of(contacts.shapes.fixed, chain.n, vertex_counts(contacts.shapes)).links
     poses = forward_kinematics(chain, q)
     turned, origin = poses[:, :3, :3], poses[:, :3, 3]
     total = jnp.zeros((chain.n + 1, 6), forces.force.dtype)
@@ -286,9 +290,10 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
     )
     parents = scene.chain.topology.parents
     masses = carried_masses(parents, scene.chain.inertia)
-    problem = Problem(
-        scene, masses, settings_of(contacts, x.dtype), joints, rows, joined_joints(parents, contacts.equalities)
-    )
+    settings, joined = settings_of(contacts, x.dtype), joined_joints(parents, contacts.equalities)
+    vertices = vertex_counts(contacts.shapes)
+    points = points_of(places_of(contacts.shapes.fixed, chain.n, vertices), scene, x, cast(contacts.reach))
+    problem = Problem(without_surfaces(scene), masses, settings, joints, points, rows, joined, vertices)
     entries = None
     if contacts.equalities:
         own, pattern = equality_rows(chain, contacts, q, qd), problem.pattern

@@ -144,14 +144,14 @@ def _sums(problem: Problem, shapes: Body, twists, accelerations) -> _Sums:
                 jnp.where(couple, p, q) for p, q in zip(rows(y, b), relative, strict=True)
             )
             moves = _Place(nu, alpha, mover(twists, nu), mover(accelerations, alpha), turned)
-            found = _of_place(problem, own, finder, (first, second), tuple(share[k] for k in range(3)), moves)
+            found = _of_place(problem, own, finder, (first, second), tuple(share), moves)
             return jax.tree.map(lambda t, y: put(t, row(t, slot) + y, slot), total, found), None
 
         columns = (
             places.pair[group],
             tuple(places.shapes[group].T),
             tuple(places.links[group].T),
-            places.share[group].astype(dtype),
+            problem.points[kind],
             slots[group],
             couples[group],
             first_moves[group].astype(dtype),

@@ -26,7 +26,7 @@ from ..geometry.cores import select
 from ..geometry.distance import Scene, placed_shapes
 from ..spatial.components import add, cross, dot, scale, sub
 from .contacts import Rows
-from .places import Places, bodies_of, places_of, touches
+from .places import Places, Points, bodies_of, places_of, touches
 from .softness import (
     Constraint,
     JointRow,
@@ -75,13 +75,15 @@ class Problem(eqx.Module):
     masses: Masses  # of each link and all that it carries
     pairs: Settings  # a row for each pair of shapes
     joints: JointSettings
+    points: Points
     rows: Rows = eqx.field(static=True)
     joined: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # by equality constraints
+    vertices: tuple[int, ...] = eqx.field(static=True)  # number of vertices of each hull
 
     @property
     def places(self) -> Places:
         """Where shapes can touch."""
-        return places_of(self.scene.shapes.fixed, self.scene.chain.n)
+        return places_of(self.scene.shapes.fixed, self.scene.chain.n, self.vertices)
 
     @property
     def pattern(self) -> Pattern:
@@ -130,7 +132,7 @@ def _held(problem: Problem, state: State) -> _Held:
     if not len(places.pair):
         nothing = jnp.zeros((0, *state.x.shape[1:]), state.x.dtype)
         return _Held(nothing, nothing, joints, screws, bodies.centre)  # type: ignore[arg-type]
-    touching = touches(places, bodies_of(bodies, scene.shapes.size, scene.shapes.radius))
+    touching = touches(places, bodies_of(bodies, scene.shapes.size, scene.shapes.radius), problem.points)
 
     def one(_, at):
         pair, (a, b), touch = at

@@ -54,8 +54,10 @@ def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> C
     """The contacts, joint limits and dry friction of a compiled model (`mujoco.MjModel`), of which `chain` was made.
 
     Pairs of geoms and their parameters follow MuJoCo's rules: masks, excludes, parents, explicit pairs, priority, mixing and
-    margin (mujoco.readthedocs.io, Modeling: Contact). Planes touch spheres, capsules, boxes, cylinders and ellipsoids, and
-    spheres and capsules touch each other.
+    margin (mujoco.readthedocs.io, Modeling: Contact). Planes touch spheres, capsules, boxes, cylinders, ellipsoids and meshes,
+    height fields touch spheres, capsules, boxes and meshes, and spheres and capsules touch each other. A mesh becomes a convex
+    hull of at most 64 vertices, as in `geometry.make_shapes`. Forces on height fields and hulls are those of MuJoCo only where
+    it makes contacts at the same points (see docs/contact.md).
 
     Args:
         leave_out: leave out what is not supported, with warnings that list it, instead of raising an error.
@@ -71,7 +73,7 @@ def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> C
         raise ModelError(fault, 'pip install "mujoco>=4"')
     pairs = {} if disabled(model, "CONTACT", "CONSTRAINT") else _pairs(model)
     found, _ = geoms(model, collision=True)
-    kind = lambda g: found[g].kind if g in found else "mesh"
+    kind = lambda g: found[g].kind.replace("mesh", "hull") if g in found else "other shape"
     odd = {pair: (kind(pair[0]), kind(pair[1])) for pair in pairs if kind_of(kind(pair[0]), kind(pair[1])) is None}
     if odd:
         _refuse(model, odd, leave_out)
@@ -135,7 +137,8 @@ def make_contacts(
     """Contacts of all `shapes.pairs` with one material, and limits and dry friction of the joints; for robots from URDFs.
 
     The default material is MuJoCo's. Change the values of single pairs by `equinox.tree_at`. For the floor, add
-    `geometry.floor()` to the shapes by `geometry.with_environment`.
+    `geometry.floor()` to the shapes by `geometry.with_environment`, and for uneven ground `geometry.height_field(...)`. The
+    pairs that can touch are those of `contacts_from_mujoco`.
 
     Args:
         friction: coefficients of sliding [1], torsion [m] and rolling [m].

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from ..dynamics.engine.kernel import blank_results, linear_map, mode, settled
 from ..dynamics.engine.lanes import (
+    NO_KERNEL,
     PerLink,
     by_batch,
     fold_shared,
@@ -112,6 +113,8 @@ def scene_of(chain: Chain, shapes: Shapes, q: Position) -> tuple[Scene, Float[Ar
 
 
 def _size(scene: Scene) -> int:
+    if "height_field" in scene.shapes.kinds and jax.local_device_count("cpu") > 1:
+        return NO_KERNEL  # in which the search could not end early
     # results are components, since larger arrays would leave room for fewer lanes
     return 100 + max(2 * len(scene.shapes.pairs), 4 * len(scene.shapes.kinds), 10 * scene.chain.n)
 
@@ -364,7 +367,7 @@ def _evaluator(scene: Scene, bodies: Bodies, differentiates: bool = False) -> Ca
     sizes, radii = shapes.size.astype(dtype), shapes.radius.astype(dtype)
     cores = bodies.rotation, bodies.origin, bodies.offset, tuple(sizes[:, k] for k in range(3)), radii
     hulls, places = _hulls(shapes, dtype)
-    grid_of = _grids(scene)
+    grid_of = grids(scene, tuple(field.shape for field in shapes.heights))
 
     def evaluate(kinds: tuple[Kind, Kind], pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], Pair]:
         (ra, pa, oa, sa, rounding), (rb, pb, ob, sb, other) = (rows(cores, k) for k in pair)
@@ -410,11 +413,11 @@ def _hulls(shapes: Shapes, dtype: Any) -> tuple[Float[Array, "h V 3"], Int[np.nd
     return jnp.stack(padded) if padded else jnp.zeros((1, 1, 3), dtype), places
 
 
-def _grids(scene: Scene) -> Callable[[Array], Grid]:
-    """The grid of a height field, by its index in the shapes."""
+def grids(scene: Scene, counts: tuple[tuple[int, ...], ...]) -> Callable[[Array], Grid]:
+    """The grid of a height field, by its index in the shapes, from the numbers of points of all fields."""
     if scene.heights.ndim > 1:
         raise ModelError("heights cannot differ within a batch", "move the height field instead, by its pose")
-    points = np.array([field.shape for field in scene.shapes.heights], np.int32).reshape(-1, 2)
+    points = np.array(counts, np.int32).reshape(-1, 2)
     first = np.cumsum([0, *points.prod(axis=1)], dtype=np.int32)[:-1]
     index = np.cumsum([kind == "height_field" for kind in scene.shapes.kinds]) - 1
     return lambda k: Grid(scene.heights, *rows((first, points - 1, scene.ranges), rows(index, k)))

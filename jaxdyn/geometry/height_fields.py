@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..dynamics.engine.kernel import any_lane
+from ..dynamics.engine.kernel import any_lane, settled
 from ..spatial.components import Component, Vec, add, dot, rotate, scale, sub, unrotate
 from .cores import Closest, Core, Grid, select
 from .shapes import Kind
@@ -69,6 +69,38 @@ def _points(kind: Kind, core: Core) -> Float[Array, "P 3"] | Float[np.ndarray, "
     return directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
+class Triangle(NamedTuple):
+    """The triangle of a surface that is nearest to a point.
+
+    Attributes:
+        cell: indices of its cell along x and y.
+        is_right: 1 for the triangle towards x of the cell's diagonal, 0 for the one towards y.
+        side: 1 for a point above the surface, -1 below.
+        within: 1 if the nearest point is within the border, 0 if it is on the level continuation of the surface.
+    """
+
+    cell: tuple[Component, Component]
+    is_right: Component
+    side: Component
+    within: Component
+
+
+def nearest_triangle(b: Core, x: Vec, reach: Component) -> Triangle:
+    """The triangle that is nearest to a point in the frame of a height field, or any if the surface is not within `reach`."""
+    assert b.grid is not None
+    found = _signed_distance(b, x, reach)
+    dtype, last = found.distance.dtype, b.grid.last
+    nearest = add(x, scale(found.distance, found.normal))[:2]
+    at = ((y + size) / (2 * size) * n.astype(dtype) for y, size, n in zip(nearest, b.size, last, strict=False))
+    at = settled(*at)
+    cell = [jnp.clip(jnp.clip(y, -1, _FARTHEST).astype(jnp.int32), 0, n - 1) for y, n in zip(at, last, strict=True)]
+    part = [y - first.astype(dtype) for y, first in zip(at, cell, strict=True)]
+    excess = [jnp.abs(y) * (1 - 64 * jnp.finfo(dtype).eps) - size for y, size in zip(nearest, b.size, strict=False)]
+    as_number = lambda x: x.astype(dtype)
+    side, within = jnp.where(found.distance >= 0, 1, -1), (excess[0] <= 0) & (excess[1] <= 0)
+    return Triangle((cell[0], cell[1]), as_number(part[0] >= part[1]), as_number(side), as_number(within))
+
+
 class _Nearest(NamedTuple):
     """The squared distance of a point from a part of the surface, and the vector from the point to the closest one there."""
 
@@ -76,8 +108,11 @@ class _Nearest(NamedTuple):
     away: Vec
 
 
-def _signed_distance(b: Core, x: Vec) -> _Touch:
-    """That of a point in the frame of the height field, whose cells are searched in rings about it."""
+def _signed_distance(b: Core, x: Vec, reach: Component = jnp.inf) -> _Touch:
+    """That of a point in the frame of the height field, whose cells are searched in rings about it.
+
+    A distance that is larger than `reach` is an upper bound.
+    """
     grid = b.grid
     assert grid is not None
     last = grid.last.astype(jnp.result_type(*x))
@@ -97,7 +132,8 @@ def _signed_distance(b: Core, x: Vec) -> _Touch:
     def may_be_nearer(state):
         ring, _, found = state
         level = border + as_number(ring - 1) * step
-        return any_lane((found.square > level * level + vertical * vertical) & (as_number(ring) <= rings))
+        wanted = (level < reach) | (here.height < 0)
+        return any_lane(wanted & (found.square > level * level + vertical * vertical) & (as_number(ring) <= rings))
 
     def next_cell(state):
         ring, k, found = state

@@ -30,6 +30,7 @@ PerLink = Float[Array, "n *#lanes"]
 LinkWrenches = Float[Array, "n 6 *#lanes"]
 BaseGravity = Float[Array, "3 *#lanes"]  # in the axes of the base
 
+NO_KERNEL = LARGEST + 1  # the `size` of a function that cannot be a kernel
 # lanes per chunk: 16 to 256 are about equally fast; fewer do not fill vector registers, and more exceed the L1 cache
 LANES = 64
 # maximum product of iterations and `size` for which a loop is unrolled for a GPU; 0, as in tests/benchmarks, keeps all loops
@@ -259,7 +260,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
     All arrays passed to the step, except those of a chain, have lanes as the last axis. `size` is that of `by_batch`,
     or None for a loop without a kernel. The loop has no derivative rule.
     """
-    values = LARGEST + 1 if size is None else size
+    values = NO_KERNEL if size is None else size
     variables, structure = jax.tree.flatten((carry, constants, xs))
     carried = len(jax.tree.leaves(carry))
     own_axes = (*jax.tree.map(jnp.ndim, (carry, constants)), jax.tree.map(lambda x: jnp.ndim(x) - 1, xs))
