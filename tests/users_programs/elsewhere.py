@@ -108,8 +108,9 @@ NOT_OF_ARRAYS = {
         "OutputError TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
-        "Approach ClosestPoints ContactDynamics ContactDynamicsDerivatives ContactForces ContactState Contacts Disabled Fixed "
-        "LeftOut MotionCheck Rows Separation ServoTorques Servos Shapes Softness Usage "
+        "Approach ClosestPoints Connect ContactDynamics ContactDynamicsDerivatives ContactForces ContactState "
+        "ContactStepDerivatives Contacts Disabled Fixed Follow "
+        "LeftOut MotionCheck Rows Separation ServoTorques Servos Shapes Softness Usage Weld "
         "Adaptation BaseMotion BaseParameters BlockFactors "
         "Chain "
         "Consistency "
