@@ -62,6 +62,9 @@ def measure(session: Session, row: dict, model: Any) -> None:
             chain, contacts, contact.ContactState(q, qd, start), tau, dt
         ),
         "Jacobians": lambda q, qd, tau, start: contact.contact_dynamics_derivatives(chain, contacts, q, qd, start),
+        "Jacobians of steps": lambda q, qd, tau, start: contact.contact_step_derivatives(
+            chain, contacts, contact.ContactState(q, qd, start), tau, dt
+        ),
     }
     calls, compiled = by_mujoco(model, (qpos, qvel, force, last)), {}
     for label, function in functions.items():
@@ -125,4 +128,4 @@ def by_mujoco(model: Any, states: tuple[np.ndarray, ...]) -> dict[str, Any]:
         return call
 
     differences = lambda: package.mjd_transitionFD(model, data, 1e-6, False, a, b, None, None)
-    return {"mj step": each(lambda: package.mj_step(model, data), 1), "mj Jacobians": each(differences, 16)}
+    return {"mj step": each(lambda: package.mj_step(model, data), 1), "mj Jacobians of steps": each(differences, 16)}
