@@ -22,10 +22,11 @@ from ..model.configuration import integrate
 from ..model.layouts import free_turning
 from . import definition
 from .contacts import Contacts, in_derivatives
-from .equalities import equality_rows, equality_torques, joined_joints
+from .equalities import EqualityRows, equality_rows, equality_torques, joined_joints
 from .ground import points_of, without_surfaces
 from .jacobians import constraint_jacobians
 from .newton import (
+    Joined,
     JointSettings,
     Problem,
     Solution,
@@ -101,9 +102,6 @@ def solution(chain, contacts, q, qd, tau, start, damping):
         damped = None if damping is None else _damped(chain, q, qd, qdd, damping)
         return Solution(qdd, jnp.zeros((), jnp.int32), jnp.ones((), bool), damped)
     force = tau - bias_force(chain, q, qd)
-    if contacts.equalities:
-        rows = equality_rows(chain, contacts, q, qd)
-        force += rows.force(jnp.zeros_like(force)) @ rows.jacobian
     return solve(*problem_of(chain, contacts, q, qd), force, begin.astype(force.dtype), damping)
 
 
@@ -162,7 +160,7 @@ def contact_inverse_dynamics(chain: Chain, contacts: Contacts, q: Position, qd: 
     if uses_definitions():
         return definition.contact_inverse_dynamics(chain, contacts, q, qd, qdd)
     tau = inverse_dynamics(chain, q, qd, qdd) - constraint_torques(*problem_of(chain, contacts, q, qd), qdd)
-    return tau - equality_torques(chain, contacts, q, qd, qdd) if contacts.equalities else tau
+    return tau - equality_torques(chain, contacts, q, qd, qdd)
 
 
 @compiled
@@ -294,9 +292,15 @@ def problem_of(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> t
     vertices = vertex_counts(contacts.shapes)
     points = points_of(places_of(contacts.shapes.fixed, chain.n, vertices), scene, x, cast(contacts.reach))
     problem = Problem(without_surfaces(scene), masses, settings, joints, points, rows, joined, vertices)
-    entries = None
-    if contacts.equalities:
-        own, pattern = equality_rows(chain, contacts, q, qd), problem.pattern
-        dense = own.jacobian.T @ (own.stiffness[:, None] * own.jacobian)
-        entries = dense[pattern.first[: pattern.constant], pattern.second[: pattern.constant]]
-    return problem, State(x, qd, free_turning(chain, qd), entries)
+    state = State(x, qd, free_turning(chain, qd))
+    return problem, state._replace(joined=_joined(problem, equality_rows(chain, contacts, q, qd)))
+
+
+def _joined(problem: Problem, held: EqualityRows) -> Joined | None:
+    """What the kernels need of equality constraints; None if there are none."""
+    if not len(held.offset):
+        return None
+    pattern = problem.pattern
+    dense = held.jacobian.T @ (held.stiffness[:, None] * held.jacobian)
+    entries = dense[pattern.first[: pattern.constant], pattern.second[: pattern.constant]]
+    return Joined(entries, -(held.stiffness * held.offset) @ held.jacobian)

@@ -97,7 +97,7 @@ def _ends(chain: Chain, names: tuple[str, str]) -> tuple[tuple[int, int], Array,
 
 
 class EqualityRows(NamedTuple):
-    """J (m, nv), c - r_ref (m,) and D (m,) of all equality constraints."""
+    """J (m, nv), c - r (m,) and D (m,) of all equality constraints."""
 
     jacobian: Float[Array, "m nv"]
     offset: Float[Array, " m"]
@@ -119,11 +119,9 @@ def equality_forces(
         rotations of its violation, of which the moment is `turning_scale` / 2 in a weld without violation; of `Follow`, the
         torque or force on the joint.
     """
-    if not contacts.equalities:
-        return ()
     found = equality_rows(chain, contacts, q, qd).force(qdd)
     sizes = [{Connect: 3, Weld: 6, Follow: 1}[type(each)] for each in contacts.equalities]
-    return tuple(jnp.split(found, np.cumsum(sizes)[:-1]))
+    return tuple(jnp.split(found, np.cumsum(sizes)))[:-1]
 
 
 def equality_torques(chain: Chain, contacts: Contacts, q: Position, qd: Velocity, qdd: Acceleration) -> Force:
@@ -134,7 +132,8 @@ def equality_torques(chain: Chain, contacts: Contacts, q: Position, qd: Velocity
 
 def equality_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> EqualityRows:
     """The rows of all equality constraints in a state; c is dJ/dt qd for links, and 0 for joints, as in MuJoCo."""
-    cast = lambda y: y.astype(jnp.result_type(chain.dtype, q, qd))
+    dtype = jnp.result_type(chain.dtype, q, qd)
+    cast = lambda y: y.astype(dtype)
     equalities, least_time = jax.tree.map(cast, (contacts.equalities, contacts.least_time))
 
     def at(time):
@@ -143,7 +142,7 @@ def equality_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -
         return [_violation(links, placed, x, each) for each in equalities]
 
     found, rates = jax.jvp(at, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))
-    parts = []
+    parts = [(jnp.zeros((0, chain.nv), dtype), jnp.zeros(0, dtype), jnp.zeros(0, dtype))]
     for each, (violation, jacobian, weight), (_, change, _) in zip(equalities, found, rates, strict=True):
         damping, push, stiffness = softened(each, violation, weight, least_time)
         offset = damping * (jacobian @ qd) + push
@@ -202,8 +201,8 @@ def joined_joints(parents: tuple[int, ...], equalities: tuple[Equality, ...]) ->
         if isinstance(each, Follow):
             joined.append(tuple(sorted({*each.joints[0], *each.joints[1]})))
         else:
-            carriers = np.any([moves[:, link] for link in each.links if link >= 0], axis=0)
-            joined.append(tuple(np.flatnonzero(carriers).tolist()))
+            links = [link for link in each.links if link >= 0]
+            joined.append(tuple(np.flatnonzero(moves[:, links].any(axis=1)).tolist()))
     return tuple(joined)
 
 

@@ -93,6 +93,13 @@ class Problem(eqx.Module):
         return pattern_of(self.scene.chain.topology.parents, tuple(couples), self.joined)
 
 
+class Joined(NamedTuple):
+    """Equality constraints: the entries of J^T D J, as many as `Pattern.constant`, and the torques J^T f at a = 0."""
+
+    entries: Array
+    torque: Array
+
+
 class State(NamedTuple):
     """A robot's state.
 
@@ -100,13 +107,13 @@ class State(NamedTuple):
         x: positions of the joints.
         rates: rates of the joints.
         turning: MuJoCo's accelerations of the joints less the time derivatives of the rates.
-        joined: the entries of J^T D J of equality constraints, as many as `Pattern.constant`; None without constraints.
+        joined: the equality constraints, if there are any.
     """
 
     x: Array
     rates: Array
     turning: Array
-    joined: Array | None = None
+    joined: Joined | None = None
 
 
 def problem_size(problem: Problem) -> int:
@@ -297,7 +304,7 @@ def constant_entries(problem: Problem, state: State) -> tuple[Array, Array]:
     if state.joined is None:
         return mass, mass
     own = problem.pattern.own
-    return mass, jnp.concatenate([mass[:own] + state.joined[:own], state.joined[own:]])
+    return mass, jnp.concatenate([mass[:own] + state.joined.entries[:own], state.joined.entries[own:]])
 
 
 def moves_first(problem: Problem) -> np.ndarray:
@@ -325,9 +332,10 @@ class Solution(NamedTuple):
 def solve(problem: Problem, state: State, force: PerLink, start: PerLink, damping: PerLink | None = None) -> Solution:
     """The accelerations a that minimise a^T M a / 2 - force . a + s(J a + c - r), and (M + damping)^-1 M (a + turning).
 
-    M contains the curvature of equality constraints, and `force` their forces at a = 0.
+    Equality constraints are part of M and of the force, but not of the second result.
     """
     state, force, start = jax.tree.map(spread_over_lanes, (state, force, start))
+    force = force if state.joined is None else force + state.joined.torque
     pattern = problem.pattern
     (own_mass, mass), held = constant_entries(problem, state), _held(problem, state)
     eps = jnp.finfo(start.dtype).eps
