@@ -390,6 +390,11 @@ def coupled_step(problem, q, v, tau):
     return q + problem.dt * v, v
 
 
+def advance_coupled(problem, q, v, tau, near=None):
+    """`coupled_step` in place of `advance`, without contacts."""
+    return (*coupled_step(problem, q, v, tau), near)
+
+
 def lagrangian(problem, tau, equal, active, pushes):
     """Cost and multipliers times constraints, and the motion; with pushes on the states (q, v, tau before) on the way."""
     goal, tilt, dt = problem.running[0].q, problem.running[2].data, problem.dt
@@ -419,7 +424,7 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch, mode):
 
     With a torque at its limit, a velocity at its own, an equality at the end, second derivatives and rates of torques.
     """
-    monkeypatch.setattr(shooting_model, "advance", coupled_step)
+    monkeypatch.setattr(shooting_model, "advance", advance_coupled)
     tau = jnp.array([[0.5, 3.0], [2.0, 2.5], [-1.3, -4.0]])
     multipliers, still = jnp.array([0.6, 0.4]), jnp.zeros((4, 6))
     along, weights = (jnp.asarray(np.random.default_rng(8).normal(size=n)) for n in (11, 26))
@@ -475,7 +480,7 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch, mode):
 @pytest.mark.ci
 def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
     """Its gradient, its Hessian and its steps' Jacobians, about a guess with gaps; the objective written out in NumPy."""
-    monkeypatch.setattr(shooting_model, "advance", coupled_step)
+    monkeypatch.setattr(shooting_model, "advance", advance_coupled)
     rng = np.random.default_rng(5)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
     curved = jaxdyn.trajectory.ScalarCost(lambda chain, knot, data: -jnp.sin(knot.q @ data), rows(2))
@@ -582,8 +587,8 @@ def test_steps_of_ordinary_joints_have_their_jacobians(monkeypatch):
 
 def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
     """tau + a k + K (x - x before) within the limits, gaps (1 - a) as wide, against a loop; and moved on by some steps."""
-    monkeypatch.setattr(shooting_rollout, "advance", coupled_step)
-    monkeypatch.setattr(shift, "advance", coupled_step)
+    monkeypatch.setattr(shooting_rollout, "advance", advance_coupled)
+    monkeypatch.setattr(shift, "advance", advance_coupled)
     problem, rng = tilted_problem(), np.random.default_rng(9)
     rows = lambda *shape: rng.normal(size=shape)
     t, q, v, tau = 0.1 * np.arange(4.0), rows(4, 2), rows(4, 2), rows(3, 2)
