@@ -8,17 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._jax_compat import SymbolicZero
 from ..dynamics.composite_body import carried_masses, mass_matrix_solve
 from ..dynamics.derivatives import spread_derivatives, torque_entries
 from ..dynamics.engine.kernel import uses_definitions
-from ..dynamics.engine.lanes import sparse_jvp
+from ..dynamics.engine.lanes import is_zero, sparse_jvp
 from ..dynamics.kinematics import forward_kinematics
 from ..dynamics.newton_euler import bias_force, inverse_dynamics
 from ..errors import ModelError
 from ..geometry.distance import scene_of
 from ..model.chain import Acceleration, Chain, Force, Position, Velocity, layout
 from ..model.compiled import compiled
-from ..model.configuration import integrate
+from ..model.configuration import difference, integrate
 from ..model.layouts import free_turning
 from . import definition
 from .contacts import Contacts, in_derivatives
@@ -112,14 +113,27 @@ def _damped(chain, q, qd, qdd, damping):
 
 
 def _solution_jvp(primals, tangents):
-    chain, contacts, q, qd, *_, damping = primals
-    found = solution(*primals)
+    chain, contacts, q, qd, tau, _, damping = primals
+    found, smooth = solution(*primals), in_derivatives(contacts)
+    of_robot, of_q, of_qd, of_tau = tangents[:2], *tangents[2:5]
 
     def unbalanced(chain, contacts, q, qd, tau):
-        return tau - contact_inverse_dynamics(chain, in_derivatives(contacts), q, qd, found.qdd)
+        return tau - contact_inverse_dynamics(chain, contacts, q, qd, found.qdd)
 
-    _, rate = sparse_jvp(unbalanced, primals[:5], tangents[:5])
-    change = _curvature_inverse(chain, in_derivatives(contacts), q, qd, found.qdd) @ rate
+    # in closed form by the state, which gradients need most
+    closed = not (is_zero(of_q) and is_zero(of_qd)) and not uses_definitions()
+    still = SymbolicZero(jax.typeof(q)), SymbolicZero(jax.typeof(qd))
+    along = *of_robot, *(still if closed else (of_q, of_qd)), of_tau
+    _, rate = sparse_jvp(unbalanced, (chain, smooth, q, qd, tau), along)
+    if closed:
+        position, velocity, inverse = _torque_jacobians(chain, smooth, q, qd, found.qdd)
+        if not is_zero(of_q):
+            rate -= position @ jax.jvp(lambda x: difference(chain, q, x), (q,), (of_q,))[1]
+        if not is_zero(of_qd):
+            rate -= velocity @ of_qd
+    else:
+        inverse = _curvature_inverse(chain, smooth, q, qd, found.qdd)
+    change = inverse @ rate
     none: Any = lambda x: np.zeros(x.shape, jax.dtypes.float0)
     damped = None
     if damping is not None:
