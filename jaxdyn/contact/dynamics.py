@@ -126,7 +126,7 @@ def _solution_jvp(primals, tangents):
     along = *of_robot, *(still if closed else (of_q, of_qd)), of_tau
     _, rate = sparse_jvp(unbalanced, (chain, smooth, q, qd, tau), along)
     if closed:
-        position, velocity, inverse = _torque_jacobians(chain, smooth, q, qd, found.qdd)
+        position, velocity, inverse = torque_jacobians(chain, smooth, q, qd, found.qdd)
         if not is_zero(of_q):
             rate -= position @ jax.jvp(lambda x: difference(chain, q, x), (q,), (of_q,))[1]
         if not is_zero(of_qd):
@@ -247,11 +247,11 @@ def contact_dynamics_derivatives(
         - qd: d qdd / d qd [1/s].
         - tau: d qdd / d tau, the inverse of H [1/(kg m^2)].
     """
-    position, velocity, inverse = _torque_jacobians(chain, in_derivatives(contacts), q, qd, qdd)
+    position, velocity, inverse = torque_jacobians(chain, in_derivatives(contacts), q, qd, qdd)
     return ContactDynamicsDerivatives(-inverse @ position, -inverse @ velocity, inverse)
 
 
-def _torque_jacobians(chain: Chain, contacts: Contacts, q: Array, qd: Array, qdd: Array) -> tuple[Array, ...]:
+def torque_jacobians(chain: Chain, contacts: Contacts, q: Array, qd: Array, qdd: Array) -> tuple[Array, ...]:
     """Jacobians of `contact_inverse_dynamics` by small motions and velocities, and the inverse of that by accelerations."""
     joints = layout(chain).curved
     found = constraint_jacobians(*problem_of(chain, contacts, q, qd), qdd, joints)

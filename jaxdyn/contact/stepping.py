@@ -19,8 +19,8 @@ from ..model.layouts import free_turning
 from ..simulation.integrate import promoted
 from ..simulation.rollouts import Controls, repeated
 from ..spatial.so3 import quaternion_to_rotation
-from .contacts import Contacts
-from .dynamics import contact_dynamics_derivatives, solution
+from .contacts import Contacts, in_derivatives
+from .dynamics import solution, torque_jacobians
 
 
 class ContactState(NamedTuple):
@@ -110,28 +110,39 @@ def contact_step_derivatives(
     found = solution(chain, contacts, q, v, tau - force, start, damps)
     assert found.damped is not None
     turning, by_turning = free_turning(chain, v), jax.jacfwd(lambda v: free_turning(chain, v))(v)
-    of_qdd = contact_dynamics_derivatives(chain, contacts, q, v, found.qdd)
+    by_motion, by_rate, by_force = torque_jacobians(chain, in_derivatives(contacts), q, v, found.qdd)
     inverse = mass_matrix_inverse(dataclasses.replace(chain, armature=chain.armature + damps), q)
     still = dataclasses.replace(chain, gravity=jnp.zeros_like(chain.gravity))
     of_mass = inverse_dynamics_derivatives(still, q, zero, found.qdd + turning - found.damped).q
     slower = lambda y: y - inverse @ (damps[:, None] * y)  # (M + dt D)^-1 M y
-    by_q = slower(of_qdd.q - of_qdd.tau * stiffness[None]) + inverse @ of_mass
-    by_v = slower(of_qdd.qd - of_qdd.tau * slope[None] + by_turning)
+    by_force = slower(by_force)
+    by_q = inverse @ of_mass - by_force @ (by_motion + jnp.diag(stiffness))
+    by_v = slower(by_turning) - by_force @ (by_rate + jnp.diag(slope))
     by_v -= inverse * (dt * jnp.where(slope > 0, change, 0) * found.damped)[None]
-    # of the velocities with which the configuration moves, by (dq, v, tau), and then of the motion
-    rates = dt * jnp.concatenate([by_q, by_v, slower(of_qdd.tau)], axis=1)
+    rates = dt * jnp.concatenate([by_q, by_v, by_force], axis=1)
     rates = rates.at[:, chain.nv : 2 * chain.nv].add(jnp.eye(chain.nv, dtype=q.dtype))
-    moved = lambda dq, rate: _moved(chain, integrate(chain, q, dq), rate, dt)
-    here = zero, v + dt * found.damped
-    after, _ = moved(*here)
+    moved = _derivatives_of_motion(chain, q, v + dt * found.damped, dt, rates)
+    return ContactStepDerivatives(moved[:, : 2 * chain.nv], moved[:, 2 * chain.nv :])
+
+
+def _derivatives_of_motion(chain: Chain, q: Array, v: Array, dt: Array, rates: Array) -> Array:
+    """Derivatives of the state after moving with v, by (dq, ...), from the derivatives of v."""
+    n, zero = chain.nv, jnp.zeros_like(v)
+    motion = (dt * rates).at[:, :n].add(jnp.eye(n, dtype=q.dtype))
+    after, _ = _moved(chain, q, v, dt)
 
     def ahead(dq, rate):
-        x, velocity = moved(dq, rate)
-        return jnp.concatenate([difference(chain, after, x), velocity])
+        x, velocity = _moved(chain, integrate(chain, q, dq), rate, dt)
+        return difference(chain, after, x), velocity
 
-    by_motion, by_rate = jax.jacfwd(ahead, argnums=(0, 1))(*here)
-    whole = (by_rate @ rates).at[:, : chain.nv].add(by_motion)
-    return ContactStepDerivatives(whole[:, : 2 * chain.nv], whole[:, 2 * chain.nv :])
+    for joint in layout(chain).curved:
+        part = slice(joint.columns.start, joint.columns.stop)
+        units = jnp.eye(n, dtype=q.dtype)[part]
+        by_motion = jax.vmap(lambda e: jax.jvp(ahead, (zero, v), (e, zero))[1], out_axes=1)(units)
+        by_rate = jax.vmap(lambda e: jax.jvp(ahead, (zero, v), (zero, e))[1], out_axes=1)(units)
+        of_part = [(y[part] @ rates[part]).at[:, part].add(x[part]) for x, y in zip(by_motion, by_rate, strict=True)]
+        motion, rates = (y.at[part].set(x) for y, x in zip((motion, rates), of_part, strict=True))
+    return jnp.concatenate([motion, rates])
 
 
 def _moved(chain: Chain, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
