@@ -296,6 +296,7 @@ def both():
     return first, rotation, shift, *halves
 
 
+@pytest.mark.ci
 def test_motion_and_forces_turn_with_the_scene():
     _, rotation, shift, one, other = both()
     assert_allclose(other.after.qdd, one.after.qdd, atol=1e-9 * np.abs(one.after.qdd).max())
@@ -310,6 +311,7 @@ def test_motion_and_forces_turn_with_the_scene():
     assert_allclose(other.forces.gap, one.forces.gap, atol=1e-12)
 
 
+@pytest.mark.ci
 def test_forces_change_the_momentum_of_a_robot_and_those_between_its_links_do_not():
     scene, _, _, found, _ = both()
     names = arm()[1].place_names
@@ -326,11 +328,13 @@ def test_forces_change_the_momentum_of_a_robot_and_those_between_its_links_do_no
     assert np.abs(found.torques[1, 6:]).max() > 0.1  # but they move the joints
 
 
+@pytest.mark.ci
 def test_links_move_by_the_wrenches_of_the_contacts():
     *_, found, _ = both()
     assert_allclose(found.balance, 0, atol=1e-10 * np.abs(found.forces.force).max())
 
 
+@pytest.mark.ci
 def test_what_does_not_touch_moves_freely():
     *_, found, _ = both()
     assert (found.forces.gap[2] > 0).any()
