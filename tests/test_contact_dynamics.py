@@ -457,3 +457,20 @@ def test_servos_are_those_of_mujoco():
     with pytest.raises(ModelError, match="muscle"):
         text = SERVOS.replace("<velocity", '<muscle name="muscle" joint="hip" lengthrange="0 1"/><velocity')
         contact.servos_from_mujoco(compiled(text), chain)
+
+
+@pytest.mark.ci
+def test_second_derivatives_agree_in_both_modes():
+    chain = jaxdyn.io.loads(
+        """<robot name="door"><link name="frame"/><joint name="hinge" type="revolute"><parent link="frame"/>
+        <child link="wing"/><axis xyz="0 1 0"/><limit lower="-1" upper="0.2" effort="1" velocity="1"/></joint>
+        <link name="wing"><inertial><origin xyz="0.3 0 0"/><mass value="2"/>
+        <inertia ixx="0.03" iyy="0.03" izz="0.03" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>"""
+    )
+    contacts = contact.make_contacts(chain, geometry.make_shapes(chain, [], pairs=[]))
+    qd = jnp.array([0.5])
+    qdd = lambda q: contact.contact_dynamics(chain, contacts, q, qd, qd).qdd
+    q = jnp.array([0.2005])  # at the stop
+    forward = jax.jit(jax.jacfwd(jax.jacfwd(qdd)))(q)
+    assert abs(forward.item()) > 1
+    assert_allclose(jax.jit(jax.jacfwd(jax.jacrev(qdd)))(q), forward, rtol=1e-10)

@@ -38,7 +38,11 @@ def connect(
     """The constraint that a point of one link or frame coincides with one of another; `points` (2, 3) are in their frames [m].
 
     Add it to contacts by `dataclasses.replace(contacts, equalities=(...,))`.
+
+    Raises:
+        ModelError: a name is unknown, or an argument has another shape.
     """
+    _check_shapes({"points": (points, (2, 3))}, reference, impedance)
     links, frames, weight = _ends(chain, (first, second))
     at = jnp.asarray(points, chain.dtype)
     points = jnp.einsum("kij,kj->ki", frames[:, :3, :3], at) + frames[:, :3, 3]
@@ -56,7 +60,11 @@ def weld(
     """The constraint that a link or frame has a constant pose (4, 4) in that of another, by default the identity [m].
 
     Add it to contacts by `dataclasses.replace(contacts, equalities=(...,))`. `turning_scale` is 1 m.
+
+    Raises:
+        ModelError: a name is unknown, or an argument has another shape.
     """
+    _check_shapes({} if pose is None else {"pose": (pose, (4, 4))}, reference, impedance)
     links, frames, weight = _ends(chain, (first, second))
     if pose is not None:
         frames = jnp.stack([frames[0], frames[1] @ jnp.asarray(pose, chain.dtype)])
@@ -76,8 +84,9 @@ def follow(
     Add it to contacts by `dataclasses.replace(contacts, equalities=(...,))`.
 
     Raises:
-        ModelError: a joint is not a revolute or prismatic joint of the chain.
+        ModelError: a joint is not a revolute or prismatic joint of the chain, or an argument has another shape.
     """
+    _check_shapes({"polynomial": (polynomial, (5,))}, reference, impedance)
     single = {j.name: j.column for j in layout(chain).joints if not j.curved and j.size == 1}
     if odd := [name for name in (joint, other) if name is not None and name not in single]:
         raise ModelError(f"{odd[0]!r} is not a revolute or prismatic joint", f"the joints are {', '.join(single)}")
@@ -85,6 +94,13 @@ def follow(
     weight = inverse_weights(chain)[1][np.array([*joints[0], *joints[1]])].sum()
     ones = jnp.ones(len(joints[0]), chain.dtype), jnp.ones(len(joints[1]), chain.dtype)
     return Follow(polynomial, (0.0, 0.0), ones, reference, impedance, weight, joints)
+
+
+def _check_shapes(others: dict[str, tuple[Values, tuple[int, ...]]], reference: Values, impedance: Values) -> None:
+    """Raise an error about an argument of another shape."""
+    for name, (value, shape) in {**others, "reference": (reference, (2,)), "impedance": (impedance, (5,))}.items():
+        if jnp.shape(jnp.asarray(value)) != shape:
+            raise ModelError(f"{name} has the shape {jnp.shape(jnp.asarray(value))}", f"pass an array of shape {shape}")
 
 
 def _ends(chain: Chain, names: tuple[str, str]) -> tuple[tuple[int, int], Array, Array]:

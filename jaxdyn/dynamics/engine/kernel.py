@@ -192,7 +192,8 @@ def _in_conditional(*values: Array) -> tuple[Array, ...]:
 @_in_conditional.def_vmap
 def _(axis_size: int, in_batched: list[bool], *values: Array) -> Any:
     """`vmap` would replace a conditional by a selection."""
-    return _in_conditional(*values), tuple(in_batched)
+    # its own derivative would call this rule for a batch of tangents at one state, and so on without end
+    return settled(*values), tuple(in_batched)
 
 
 def any_lane(condition: Array) -> Array:
