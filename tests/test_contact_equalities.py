@@ -179,12 +179,13 @@ def test_constraints_made_by_hand_are_those_of_files():
     assert "2 equality constraints" in repr(dataclasses.replace(contacts, equalities=(pin, follow)))
 
 
-def test_arguments_of_other_shapes_are_named():
+def test_wrong_arguments_are_named():
     chain = bars().chain
     for make, name in (
         (lambda: contact.connect(chain, "three", "world", (0, 0, 0.3)), r"points has the shape \(3,\).*\(2, 3\)"),
         (lambda: contact.weld(chain, "three", "world", (0, 0, 0.3)), r"pose .*\(4, 4\)"),
         (lambda: contact.weld(chain, "three", "world", reference=0.02), r"reference .*\(2,\)"),
+        (lambda: contact.follow(chain, "j2", "j2"), "cannot follow itself"),
         (lambda: contact.follow(chain, "j2", "j1", (0, 1)), r"polynomial .*\(5,\)"),
         (lambda: contact.follow(chain, "j2", "j1", impedance=(0.9, 0.95)), r"impedance .*\(5,\)"),
     ):

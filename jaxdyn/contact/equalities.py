@@ -84,12 +84,15 @@ def follow(
     Add it to contacts by `dataclasses.replace(contacts, equalities=(...,))`.
 
     Raises:
-        ModelError: a joint is not a revolute or prismatic joint of the chain, or an argument has another shape.
+        ModelError: a joint is not a revolute or prismatic joint of the chain, the joints are the same, or an argument has
+            another shape.
     """
     _check_shapes({"polynomial": (polynomial, (5,))}, reference, impedance)
     single = {j.name: j.column for j in layout(chain).joints if not j.curved and j.size == 1}
     if odd := [name for name in (joint, other) if name is not None and name not in single]:
         raise ModelError(f"{odd[0]!r} is not a revolute or prismatic joint", f"the joints are {', '.join(single)}")
+    if joint == other:
+        raise ModelError(f"joint {joint!r} cannot follow itself", "pass another joint, or None")
     joints = (single[joint],), () if other is None else (single[other],)
     weight = inverse_weights(chain)[1][np.array([*joints[0], *joints[1]])].sum()
     ones = jnp.ones(len(joints[0]), chain.dtype), jnp.ones(len(joints[1]), chain.dtype)

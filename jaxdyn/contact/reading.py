@@ -41,13 +41,16 @@ def read(path: str | os.PathLike[str], chain: Chain, leave_out: bool = False) ->
     if format_of(read_bytes(path)) is MJCF:
         return contacts_from_mujoco(compile_mjcf(path=path), chain, leave_out)
     shapes = with_environment(chain, read_shapes(path, chain), [floor()])
+    return make_contacts(chain, with_supported_pairs(shapes, path) if leave_out else shapes)
+
+
+def with_supported_pairs(shapes: Shapes, path: str | os.PathLike[str]) -> Shapes:
+    """The shapes of a file without the pairs that contacts do not support, and a warning if there are any."""
     known = [(a, b) for a, b in shapes.pairs if kind_of(shapes.kinds[a], shapes.kinds[b]) is not None]
-    if leave_out and (odd := len(shapes.pairs) - len(known)):
-        warn(
-            f"{os.fspath(path)}: {odd} of {len(shapes.pairs)} pairs of shapes are left out, since they are not supported"
-        )
-        shapes = with_pairs(shapes, known)
-    return make_contacts(chain, shapes)
+    if odd := len(shapes.pairs) - len(known):
+        fault = f"{odd} of {len(shapes.pairs)} pairs of shapes are not supported and pass through each other"
+        warn(f"{os.fspath(path)}: {fault}")
+    return with_pairs(shapes, known)
 
 
 def contacts_from_mujoco(model: Any, chain: Chain, leave_out: bool = False) -> Contacts:
