@@ -152,6 +152,9 @@ def equality_torques(chain: Chain, contacts: Contacts, q: Position, qd: Velocity
 def equality_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -> EqualityRows:
     """The rows of all equality constraints in a state; c is dJ/dt qd for links, and 0 for joints, as in MuJoCo."""
     dtype = jnp.result_type(chain.dtype, q, qd)
+    if not contacts.equalities:  # XLA would remove the rest, but only after tracing it
+        nothing = jnp.zeros(0, dtype)
+        return EqualityRows(jnp.zeros((0, chain.nv), dtype), nothing, nothing)
     cast = lambda y: y.astype(dtype)
     equalities, least_time = jax.tree.map(cast, (contacts.equalities, contacts.least_time))
 
@@ -161,7 +164,7 @@ def equality_rows(chain: Chain, contacts: Contacts, q: Position, qd: Velocity) -
         return [_violation(links, placed, x, each) for each in equalities]
 
     found, rates = jax.jvp(at, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))
-    parts = [(jnp.zeros((0, chain.nv), dtype), jnp.zeros(0, dtype), jnp.zeros(0, dtype))]
+    parts = []
     for each, (violation, jacobian, weight), (_, change, _) in zip(equalities, found, rates, strict=True):
         damping, push, stiffness = softened(each, violation, weight, least_time)
         offset = damping * (jacobian @ qd) + push
