@@ -20,7 +20,7 @@ from ..spatial.components import Values
 from .contacts import Cone, Contacts, Rows, Softness
 from .equalities import equalities_from_mujoco, refuse
 from .places import TINY, kind_of
-from .softness import regularised, settings_of
+from .softness import normal_regularised, settings_of
 from .weights import inverse_weights
 
 _LEAST_FRICTION = 1e-5
@@ -213,12 +213,9 @@ def with_stiffness(contacts: Contacts, stiffness: Values, damping: Values, imped
     constant = jnp.broadcast_to(jnp.array([impedance, impedance, 0.001, 0.5, 2.0], dtype), soft.impedance.shape)
     hard = dataclasses.replace(contacts, softness=dataclasses.replace(soft, impedance=constant))
     at = settings_of(hard, dtype)
-    slides, mu = at.dimension > 1, at.friction[:, 0]
-    if contacts.rows.cone == "pyramidal":  # of two edges for each tangent
-        inverse = regularised(low, at.weight * (1 + jnp.where(slides, mu**2, 0)))
-        inverse = jnp.where(slides, mu**2 / at.ratio / jnp.maximum(at.dimension - 1, 1), 1) * inverse
-    else:
-        inverse = regularised(low, at.weight)
+    inverse = normal_regularised(low, at._replace(friction=at.friction.T), contacts.rows)
+    if contacts.rows.cone == "pyramidal":  # of two edges for each tangent, or one without friction
+        inverse = inverse / jnp.maximum(2 * (at.dimension - 1), 1)
     k, b = (jnp.asarray(x, dtype) * inverse for x in (stiffness, damping))
     # a direct reference, which MuJoCo divides by d^2 and d
     reference = -jnp.stack([k * low, b * low], axis=1)

@@ -112,6 +112,14 @@ def regularised(d: Component, weight: Component) -> Component:
     return jnp.maximum((1 - d) * weight / d, TINY)
 
 
+def normal_regularised(d: Component, at: Settings, rows: Rows) -> Component:
+    """1/D of every edge of a pyramid, or of the normal row of an elliptic cone, with the impedance d."""
+    if rows.cone == "elliptic":
+        return regularised(d, at.weight)
+    slides, square = at.dimension > 1, at.friction[0] ** 2
+    return jnp.where(slides, 2 * square / at.ratio, 1) * regularised(d, at.weight * (1 + jnp.where(slides, square, 0)))
+
+
 def constraint(touch: Touch, at: Settings, rows: Rows) -> Constraint:
     """The constraint of a place."""
     violation = touch.gap - at.margin
@@ -121,13 +129,10 @@ def constraint(touch: Touch, at: Settings, rows: Rows) -> Constraint:
     else:
         on = ((violation < 0) & (touch.exists > 0)).astype(violation.dtype)
     d, k, b = reference(at.reference, at.impedance, violation, at.least_time)
-    friction, slides = at.friction, at.dimension > 1
+    friction, first = at.friction, normal_regularised(d, at, rows)
     if rows.cone == "pyramidal":
-        first = regularised(d, at.weight * (1 + jnp.where(slides, friction[0] ** 2, 0)))
-        inverse = jnp.where(slides, 2 * friction[0] ** 2 / at.ratio, 1) * first
-        b, offset, stiffness = settled(b, k * d * violation, on / inverse)
+        b, offset, stiffness = settled(b, k * d * violation, on / first)
         return Constraint(touch, (b, b), offset, (stiffness,))
-    first = regularised(d, at.weight)
     others = [first / at.ratio * friction[0] ** 2 / friction[j] ** 2 for j in range(rows.width - 1)]
     used = [jnp.where(j < at.dimension, on, 0) for j in range(rows.width)]
     own = (at.friction_reference[0] != 0) | (at.friction_reference[1] != 0)
