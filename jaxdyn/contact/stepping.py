@@ -1,7 +1,7 @@
 """Time steps and rollouts of robots that touch, as MuJoCo makes them."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,14 +60,20 @@ def contact_step(
         state: the state; `ContactState(q, qd, jnp.zeros_like(qd))` at first.
         damping: -d tau/d qd of servos whose torques are part of `tau` [N m s/rad or N s/m].
     """
+    q, qd, dt, _, found = _solved(chain, contacts, state, tau, dt, damping)
+    return ContactState(*_moved(chain, q, qd + dt * found.damped, dt), found.qdd)
+
+
+def _solved(
+    chain: Chain, contacts: Contacts, state: ContactState, tau: Array, dt: Any, damping: Array | None
+) -> tuple[Array, Array, Array, Array, Any]:
+    """State and time step of one type, dt D, and the accelerations, also those of the damped step."""
     q, qd, start = promoted(chain, *state)
     dt = jnp.asarray(dt, q.dtype)
     passive = without_dry_friction(chain, contacts)
     resistance, slopes = jax.jvp(lambda v: resistive_force(passive, q, v), (qd,), (jnp.ones_like(qd),))
-    damps = jnp.maximum(slopes, 0) if damping is None else jnp.maximum(slopes, 0) + damping
-    found = solution(chain, contacts, q, qd, tau - resistance, start, dt * damps)
-    assert found.damped is not None
-    return ContactState(*_moved(chain, q, qd + dt * found.damped, dt), found.qdd)
+    damps = dt * (jnp.maximum(slopes, 0) if damping is None else jnp.maximum(slopes, 0) + damping)
+    return q, qd, dt, damps, solution(chain, contacts, q, qd, tau - resistance, start, damps)
 
 
 class ContactStepDerivatives(NamedTuple):
@@ -99,16 +105,12 @@ def contact_step_derivatives(
           `integrate(chain, q, dq)` and to the velocities.
         - tau: of the state after the step with respect to the torques.
     """
-    q, v, start = promoted(chain, *state)
-    dt, zero, one = jnp.asarray(dt, q.dtype), jnp.zeros_like(v), jnp.ones_like(v)
-    passive = without_dry_friction(chain, contacts)
+    q, v, dt, damps, found = _solved(chain, contacts, state, tau, dt, damping)
+    zero, one, passive = jnp.zeros_like(v), jnp.ones_like(v), without_dry_friction(chain, contacts)
     resistance = lambda dq, v: resistive_force(passive, integrate(chain, q, dq), v)
     slope_of = lambda v: jax.jvp(lambda v: resistance(zero, v), (v,), (one,))[1]  # diagonal, as are the others
-    force, stiffness = jax.jvp(lambda dq: resistance(dq, v), (zero,), (one,))
+    _, stiffness = jax.jvp(lambda dq: resistance(dq, v), (zero,), (one,))
     slope, change = jax.jvp(slope_of, (v,), (one,))
-    damps = dt * (jnp.maximum(slope, 0) if damping is None else jnp.maximum(slope, 0) + damping)
-    found = solution(chain, contacts, q, v, tau - force, start, damps)
-    assert found.damped is not None
     turning, by_turning = free_turning(chain, v), jax.jacfwd(lambda v: free_turning(chain, v))(v)
     by_motion, by_rate, by_force = torque_jacobians(chain, in_derivatives(contacts), q, v, found.qdd)
     inverse = mass_matrix_inverse(dataclasses.replace(chain, armature=chain.armature + damps), q)
